@@ -1,0 +1,92 @@
+"""Command line of the benchmark suite: ``python -m benchmarks <command> [options]``.
+
+Each command is a module of this package with a docstring whose first line is its help text,
+``add_arguments(parser)`` and ``run(args) -> int``. Only the chosen one is imported, so that
+``figures`` starts without torch. Results go to stdout or to files, progress to stderr.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import importlib
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks import UsageError
+
+COMMANDS = (
+    "demo",
+    "data",
+    "run",
+    "figures",
+    "show-memory",
+    "selection-speed",
+    "embedding-speed",
+    "embedding-quality",
+    "training-speed",
+)
+
+
+def module_name(command: str) -> str:
+    """The module that implements ``command``."""
+    return command.replace("-", "_")
+
+
+def summary(command: str) -> str:
+    """First docstring line of a command's module, read without importing it."""
+    source = Path(__file__).with_name(f"{module_name(command)}.py")
+    if not source.exists():
+        return "(not installed)"
+    docstring = ast.get_docstring(ast.parse(source.read_text(encoding="utf-8"))) or ""
+    return docstring.partition("\n")[0].rstrip(".")
+
+
+def overview() -> str:
+    """Help text that lists every command."""
+    width = max(map(len, COMMANDS))
+    lines = [f"  {command:<{width}}  {summary(command)}" for command in COMMANDS]
+    return "\n".join(["usage: python -m benchmarks <command> [options]", "", *lines])
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code; 2 means that the input was at fault."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print(overview())
+        return 0 if arguments else 2
+    command = arguments[0]
+    if command not in COMMANDS:
+        message = f"unknown command {command!r}: choose one of {', '.join(COMMANDS)}"
+        print(f"python -m benchmarks: error: {message}", file=sys.stderr)
+        return 2
+    return run_command(command, arguments[1:])
+
+
+def run_command(command: str, arguments: Sequence[str]) -> int:
+    """Import the command's module, parse its options and run it."""
+    module = importlib.import_module(f"benchmarks.{module_name(command)}")
+    parser = argparse.ArgumentParser(
+        prog=f"python -m benchmarks {command}",
+        description=module.__doc__,
+        formatter_class=HelpFormatter,
+    )
+    module.add_arguments(parser)
+    try:
+        parsed = parser.parse_args(arguments)
+    except SystemExit as stop:
+        return int(stop.code or 0)
+    try:
+        return int(module.run(parsed))
+    except UsageError as error:
+        print(f"{parser.prog}: error: {error}", file=sys.stderr)
+        return 2
+
+
+class HelpFormatter(argparse.ArgumentDefaultsHelpFormatter, argparse.RawDescriptionHelpFormatter):
+    """Defaults in the option help, the module docstring as it was written."""
+
+
+if __name__ == "__main__":
+    sys.exit(main())
