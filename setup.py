@@ -1,0 +1,5 @@
+"""Entry for tools that still call setup.py; everything is in setup.cfg."""
+
+from setuptools import setup
+
+setup()
