@@ -13,8 +13,9 @@ import importlib
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
-from benchmarks import UsageError
+from benchmarks import DataUnavailable, UsageError
 
 COMMANDS = (
     "demo",
@@ -67,7 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def run_command(command: str, arguments: Sequence[str]) -> int:
     """Import the command's module, parse its options and run it."""
     module = importlib.import_module(f"benchmarks.{module_name(command)}")
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog=f"python -m benchmarks {command}",
         description=module.__doc__,
         formatter_class=HelpFormatter,
@@ -79,9 +80,17 @@ def run_command(command: str, arguments: Sequence[str]) -> int:
         return int(stop.code or 0)
     try:
         return int(module.run(parsed))
-    except UsageError as error:
+    except (UsageError, DataUnavailable) as error:
         print(f"{parser.prog}: error: {error}", file=sys.stderr)
-        return 2
+        return error.exit_code
+
+
+class Parser(argparse.ArgumentParser):
+    """Answers bad options with one sentence; ``--help`` shows the rest."""
+
+    def error(self, message: str) -> NoReturn:
+        """Print the sentence and leave with 2."""
+        self.exit(2, f"{self.prog}: error: {message}\n")
 
 
 class HelpFormatter(argparse.ArgumentDefaultsHelpFormatter, argparse.RawDescriptionHelpFormatter):

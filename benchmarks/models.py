@@ -1,0 +1,53 @@
+"""The paper's three models (appendix "Model architectures"), with PyTorch's own initialisation.
+
+Shapes: N examples, F input features, C image channels, K classes.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+
+def mlp(num_features: int, num_classes: int) -> nn.Sequential:
+    """Two hidden layers of 128 ReLU units and a linear output: N×F → N×K."""
+    return nn.Sequential(
+        nn.Linear(num_features, 128),
+        nn.ReLU(),
+        nn.Linear(128, 128),
+        nn.ReLU(),
+        nn.Linear(128, num_classes),
+    )
+
+
+def cnn(num_classes: int = 10, in_channels: int = 1) -> nn.Sequential:
+    """Four blocks of 64 filters, spatial average, linear output: N×C×height×width → N×K."""
+    blocks = [_block(channels) for channels in (in_channels, 64, 64, 64)]
+    return nn.Sequential(*blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, num_classes))
+
+
+def _block(in_channels: int) -> nn.Sequential:
+    return nn.Sequential(
+        nn.Conv2d(in_channels, 64, kernel_size=3, padding=1),
+        nn.BatchNorm2d(64),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+    )
+
+
+def resnet18(num_classes: int = 10) -> nn.Module:
+    """torchvision's ResNet-18, unchanged and untrained: N×3×height×width → N×K."""
+    from torchvision.models import resnet18 as torchvision_resnet18
+
+    model: nn.Module = torchvision_resnet18(weights=None, num_classes=num_classes)
+    return model
+
+
+def count_parameters(model: nn.Module) -> int:
+    """Number of trainable parameters."""
+    return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+
+
+def channels_last(model: nn.Module) -> nn.Module:
+    """The same model with its convolutions stored channels-last, which is faster on CPUs."""
+    return model.to(memory_format=torch.channels_last)
