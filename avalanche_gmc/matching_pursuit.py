@@ -1,0 +1,209 @@
+"""Matching pursuit: pick n weighted atoms whose sum matches a target.
+
+Letters: N atoms, D dimensions, n picks.
+
+Algorithm 1 of the paper, and where this departs from its letter:
+
+1. Picks are found several at a time. A pool of promising atoms makes a few picks on trial, one
+   matrix–matrix product checks them against the whole dictionary, and the agreeing ones stay.
+   With ``mode="exact"`` they are the picks of the plain loop, at a fraction of its passes over
+   the dictionary.
+2. The factorisation is an orthonormal basis with its triangular factor, extended and never
+   rebuilt. The picks depend on the residual only, so the weights are solved for once, at the end.
+3. An atom in the span of the picked ones would make the refit singular and is passed over. When
+   none is left, or the residual is spent, another sweep starts on the atoms not picked yet.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from avalanche_gmc.dictionary import DenseDictionary, Dictionary
+from avalanche_gmc.scoreboard import Scoreboard
+from avalanche_gmc.sweep import Sweep
+from avalanche_gmc.weights import PickedAtoms, fit_sweep, share_between_sweeps
+
+RULES = ("omp", "ols")
+MODES = ("exact", "fast")
+
+
+@dataclass(frozen=True)
+class Coreset:
+    """A weighted subset of a dictionary's atoms.
+
+    :param indices: n, distinct, in picking order.
+    :param weights: n, float64, on the CPU.
+    :param residual_norm: ``||target − Σ weights·atoms|| / ||target||``.
+    :param residual_trace: n, float64: the same after each pick, with least-squares weights (once a
+        sweep has matched the target, that of the best sweep).
+    """
+
+    indices: Tensor
+    weights: Tensor
+    residual_norm: float
+    residual_trace: Tensor
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+
+def orthogonal_matching_pursuit(
+    dictionary: Dictionary | Tensor,
+    target: Tensor,
+    size: int,
+    *,
+    rule: str = "omp",
+    mode: str = "exact",
+    nonnegative: bool = True,
+    tolerance: float = 0.0,
+) -> Coreset:
+    """Pick ``size`` weighted atoms whose sum matches the target.
+
+    Returns exactly ``size`` distinct atoms (unless ``tolerance`` stops it). If the residual is
+    spent or the atoms' span exhausted before that, as for ``size`` > D, further sweeps over the
+    atoms not picked yet match the same target again; the weights are shared between the sweeps
+    in proportion to their sizes and adjusted so that the whole sum still matches the target. Zero
+    atoms come last, with weight 0 and a warning. Ties go to the lowest index.
+
+    :param dictionary: N atoms: a :class:`Dictionary`, or a tensor N×D, float32 or float64.
+    :param target: D.
+    :param size: n, at most N.
+    :param rule: "omp", the paper's: the atom with the largest ``<atom, residual> / ||atom||``.
+        "ols" (orthogonal least squares): the same with the length of the atom's part outside the
+        picked span; smaller residuals at the same cost.
+    :param mode: "exact": the picks of the plain loop. "fast": picks made in the pool are not
+        checked against the rest; a slightly larger residual in a fraction of the time.
+    :param nonnegative: refit the weights of the picked atoms with weights ≥ 0. If false, plain
+        least squares as in the paper, where a negative weight makes a training loss unbounded
+        below. The picks are the same.
+    :param tolerance: stop as soon as the least-squares residual is at most this fraction of the
+        target's norm.
+    :raises ValueError: if the input is not usable; the message names the offender.
+    """
+    atoms = dictionary if isinstance(dictionary, Dictionary) else DenseDictionary(dictionary)
+    _check_options(rule, mode, tolerance)
+    _check_size(atoms, size)
+    _check_target(atoms, target)
+    norms = _checked_norms(atoms)
+    wide = target.detach().cpu().double()
+    # Two steps, because the squares of very small or very large entries leave float64's range.
+    largest = float(wide.abs().max())
+    if largest == 0.0:
+        coreset = _without_target(norms, 0 if tolerance > 0 else size)
+    else:
+        wide = wide / largest
+        length = float(torch.linalg.vector_norm(wide))
+        board = Scoreboard(atoms, rule, norms)
+        coreset = _pursue(board, wide / length, size, mode, nonnegative, tolerance)
+        lengths = norms[coreset.indices].cpu().double()
+        coreset = replace(coreset, weights=coreset.weights * length / lengths * largest)
+    if len(coreset) < size and tolerance == 0.0:
+        coreset = _fill_with_zero_atoms(coreset, norms, size)
+    return coreset
+
+
+def _pursue(
+    board: Scoreboard, target: Tensor, size: int, mode: str, nonnegative: bool, tolerance: float
+) -> Coreset:
+    """Sweeps until enough atoms are picked, for a target (D, float64) and atoms of unit length."""
+    wanted = min(size, board.num_candidates)
+    stop = max(tolerance, board.precision.spent)
+    sweeps: list[Sweep] = []
+    weights: list[Tensor] = []
+    while wanted > 0 and not (tolerance > 0.0 and sweeps and sweeps[-1].residual_norm <= tolerance):
+        sweep = Sweep(board, target, wanted, mode=mode, stop=stop)
+        sweep.run()
+        atoms = PickedAtoms(board.dictionary, board.norms, sweep.indices)
+        weights.append(
+            fit_sweep(atoms, sweep.basis, sweep.coordinates, target, nonnegative=nonnegative)
+        )
+        sweep.forget_basis()
+        sweeps.append(sweep)
+        wanted -= len(sweep.indices)
+    if not sweeps:
+        return _without_target(board.norms, 0)
+    indices = torch.cat([sweep.indices for sweep in sweeps])
+    atoms = PickedAtoms(board.dictionary, board.norms, indices)
+    final = weights[0]
+    if len(sweeps) > 1:
+        final = share_between_sweeps(atoms, weights, target, nonnegative=nonnegative)
+    return Coreset(
+        indices=indices,
+        weights=final,
+        residual_norm=float(torch.linalg.vector_norm(target - atoms.combine(final))),
+        residual_trace=torch.cat([sweep.trace for sweep in sweeps]).cummin(dim=0).values,
+    )
+
+
+def _without_target(norms: Tensor, size: int) -> Coreset:
+    """A zero target asks for nothing: the first atoms that are not zero, with weight 0."""
+    indices = (norms > 0).nonzero()[:size, 0]
+    nothing = torch.zeros(len(indices), dtype=torch.float64)
+    return Coreset(indices, nothing, residual_norm=0.0, residual_trace=nothing.clone())
+
+
+def _fill_with_zero_atoms(coreset: Coreset, norms: Tensor, size: int) -> Coreset:
+    """Append zero atoms, with weight 0, where there were fewer others than asked for."""
+    missing = size - len(coreset)
+    warnings.warn(
+        f"only {len(coreset)} of the {len(norms)} atoms are not zero and {size} were asked for: "
+        f"the last {missing} picks are zero atoms with weight 0.",
+        stacklevel=3,
+    )
+    zeros = (norms == 0).nonzero()[:missing, 0]
+    last = coreset.residual_trace[-1:] if len(coreset) else torch.ones(1, dtype=torch.float64)
+    return replace(
+        coreset,
+        indices=torch.cat([coreset.indices, zeros]),
+        weights=torch.cat([coreset.weights, torch.zeros(missing, dtype=torch.float64)]),
+        residual_norm=coreset.residual_norm if len(coreset) else float(last),
+        residual_trace=torch.cat([coreset.residual_trace, last.expand(missing)]),
+    )
+
+
+def _check_options(rule: str, mode: str, tolerance: float) -> None:
+    if rule not in RULES:
+        raise ValueError(f"rule must be one of {RULES}, got {rule!r}.")
+    if mode not in MODES:
+        raise ValueError(f"mode must be one of {MODES}, got {mode!r}.")
+    if not 0.0 <= tolerance < float("inf"):
+        raise ValueError(f"tolerance must be a number >= 0, got {tolerance}.")
+
+
+def _check_size(dictionary: Dictionary, size: int) -> None:
+    if dictionary.num_atoms == 0:
+        raise ValueError("the dictionary is empty: there is no atom to pick.")
+    if dictionary.dim == 0:
+        raise ValueError("the atoms have dimension 0: there is nothing to match.")
+    if isinstance(size, bool) or not isinstance(size, int):
+        raise ValueError(f"size must be an integer, got {size!r}.")
+    if not 1 <= size <= dictionary.num_atoms:
+        raise ValueError(
+            f"size must be between 1 and the number of atoms, {dictionary.num_atoms}, got {size}."
+        )
+
+
+def _check_target(dictionary: Dictionary, target: Tensor) -> None:
+    if target.shape != (dictionary.dim,):
+        raise ValueError(
+            f"target must have the dimension of the atoms, ({dictionary.dim},), "
+            f"got shape {tuple(target.shape)}."
+        )
+    if not target.is_floating_point():
+        raise ValueError(f"target must be a floating-point tensor, got {target.dtype}.")
+    if not bool(target.isfinite().all()):
+        first = int((~target.isfinite()).nonzero()[0, 0])
+        raise ValueError(f"target must be finite, got {target[first].item()} at position {first}.")
+
+
+def _checked_norms(dictionary: Dictionary) -> Tensor:
+    """The norms of the atoms; those too small for their precision count as zero."""
+    norms = dictionary.norms()
+    if not bool(norms.isfinite().all()):
+        first = int((~norms.isfinite()).nonzero()[0, 0])
+        raise ValueError(f"atoms must be finite, but row {first} has a NaN or infinite entry.")
+    return torch.where(norms < torch.finfo(dictionary.dtype).tiny, 0.0, norms)

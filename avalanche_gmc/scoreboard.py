@@ -1,0 +1,193 @@
+"""The state of a pursuit that lives with the atoms: one score per atom.
+
+Letters: N atoms, D dimensions, b picks on trial.
+
+Scores are for atoms of unit length: ``<g_k, r> / ||g_k||`` (rule "omp"), and for rule "ols" divided
+once more by the atom's distance from the picked span. The pursuit never sees the N scores. It asks
+for the best candidates, and whether picks made on trial are those the whole dictionary would make.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from avalanche_gmc.dictionary import Dictionary
+
+
+@dataclass(frozen=True)
+class Precision:
+    """What rounding allows to tell apart, for atoms of unit length.
+
+    :param tie: scores this close, relative to the residual, are compared again in float64.
+    :param dependent: an atom this close to the picked span counts as inside it.
+    :param spent: a residual this small, relative to the target, is rounding noise.
+    """
+
+    tie: float
+    dependent: float
+    spent: float
+
+
+PRECISION = {
+    torch.float32: Precision(tie=1e-5, dependent=1e-3, spent=1e-6),
+    torch.float64: Precision(tie=1e-14, dependent=1e-7, spent=1e-14),
+}
+OLS_TIE_FACTOR = 10.0
+"""The distance in the score of rule "ols" carries a rounding error of its own."""
+EQUAL = 1e-13
+"""Scores this close in float64, relative to the residual, are equal: the lower index wins."""
+SETTLE_ROWS = 256
+
+
+class Scoreboard:
+    """Scores of the atoms of one dictionary against a residual.
+
+    :param dictionary: N atoms.
+    :param rule: "omp" or "ols".
+    :param norms: N, the norms of the atoms; those of zero norm are never candidates.
+    """
+
+    def __init__(self, dictionary: Dictionary, rule: str, norms: Tensor) -> None:
+        self.dictionary = dictionary
+        self.rule = rule
+        self.norms = norms
+        self.precision = PRECISION[dictionary.dtype]
+        self._inverse_norms = norms.reciprocal().nan_to_num(posinf=0.0).to(dictionary.dtype)
+        self._unpicked = norms > 0
+        self._eligible = self._unpicked.clone()
+        self._correlations = torch.zeros_like(self._inverse_norms)
+        self._distances = torch.ones_like(self._inverse_norms)
+
+    @property
+    def num_candidates(self) -> int:
+        """Atoms that are neither picked nor zero."""
+        return int(self._unpicked.sum())
+
+    def restart(self, residual: Tensor) -> None:
+        """Begin a sweep over the atoms not picked so far.
+
+        :param residual: D.
+        """
+        self._eligible = self._unpicked.clone()
+        self._distances.fill_(1.0)
+        self._correlations = self.dictionary.correlate(residual) * self._inverse_norms
+
+    def advance(self, residual: Tensor, basis: Tensor) -> None:
+        """Score all atoms anew, trusting the picks made since the last time.
+
+        :param residual: D, after the picks.
+        :param basis: b×D, the orthonormal vectors that the picks added to the span.
+        """
+        block = residual.to(basis)[None]
+        if self.rule == "ols":
+            block = torch.cat([block, basis])
+        overlap = self.dictionary.correlate(block.T).mul_(self._inverse_norms[:, None])
+        self._correlations = overlap[:, 0].clone()
+        self._distances -= overlap[:, 1:].square().sum(dim=1)
+
+    def best(self, count: int) -> tuple[Tensor, float]:
+        """The ``count`` best candidates, by ascending index, and the best score left outside."""
+        ranked = self._rank(self._correlations, self._distances)
+        ranked = ranked.masked_fill_(~self._eligible, -torch.inf)
+        available = int(self._eligible.sum())
+        if available <= count:
+            return self._eligible.nonzero()[:, 0], -torch.inf
+        top = ranked.topk(count + 1)
+        return top.indices[:count].sort().values, float(top.values[count])
+
+    def rows(self, indices: Tensor) -> Tensor:
+        """The chosen atoms at unit length: m×D."""
+        return self.dictionary.rows(indices) * self._inverse_norms[indices, None]
+
+    def correlations(self, indices: Tensor) -> Tensor:
+        """Inner products of the chosen atoms, at unit length, with the last residual: m, float64."""
+        return self._correlations[indices].double().cpu()
+
+    def mark_picked(self, indices: Tensor) -> None:
+        """These atoms are in the coreset: candidates no more."""
+        self._unpicked[indices] = False
+        self._eligible[indices] = False
+
+    def mark_dependent(self, indices: Tensor) -> None:
+        """These atoms are in the span of the picked ones: no candidates until the next sweep."""
+        self._eligible[indices] = False
+
+    def verify(self, path: Tensor, basis: Tensor, coefficients: Tensor, picks: Tensor) -> int:
+        """How many leading picks the whole dictionary would have made; scores move on to there.
+
+        One matrix–matrix product gives the scores of all atoms before each of the picks on trial.
+
+        :param path: (b+1)×D, float64, the residuals before each trial pick and after the last.
+        :param basis: b×D, the orthonormal vectors that the picks add to the span.
+        :param coefficients: b, float64, of the first residual on the basis.
+        :param picks: b, indices of the atoms picked on trial.
+        """
+        block = torch.cat([path[:1].to(basis), basis])
+        overlap = self.dictionary.correlate(block.T).mul_(self._inverse_norms[:, None])
+        distances = self._distances_on_trial(overlap[:, 1:])
+        overlap[:, 1:] *= -coefficients.to(overlap)
+        correlations = overlap.cumsum_(dim=1)
+        ranked = self._rank(correlations, distances)
+        ranked.masked_fill_(~self._eligible[:, None], -torch.inf)
+        accepted = self._count_agreeing(ranked, distances, path, picks)
+        self._correlations = correlations[:, accepted].clone()
+        if self.rule == "ols":
+            self._distances = distances[:, accepted].clone()
+        return accepted
+
+    def _rank(self, correlations: Tensor, distances: Tensor) -> Tensor:
+        """What the rule maximises, a new tensor: of shape N, or N×b for several residuals."""
+        if self.rule == "omp":
+            return correlations.clone()
+        inside = distances <= self.precision.dependent**2
+        return (correlations / distances.sqrt()).masked_fill_(inside, -torch.inf)
+
+    def _distances_on_trial(self, overlap: Tensor) -> Tensor:
+        """Squared distances of the atoms (at unit length) from the span before each trial pick."""
+        if self.rule == "omp":
+            return self._distances
+        return torch.cat([self._distances[:, None], -overlap.square()], dim=1).cumsum_(dim=1)
+
+    def _count_agreeing(
+        self, ranked: Tensor, distances: Tensor, path: Tensor, picks: Tensor
+    ) -> int:
+        """The number of leading trial picks that are the best of their column of ``ranked``."""
+        for position, pick in enumerate(picks.tolist()):
+            ranked[pick, position + 1 :] = -torch.inf
+        tie = self.precision.tie * float(torch.linalg.vector_norm(path[0]))
+        tie *= OLS_TIE_FACTOR if self.rule == "ols" else 1.0
+        best = ranked.max(dim=0)
+        threshold = best.values - tie
+        rivals = (ranked >= threshold).sum(dim=0).tolist()
+        winners = best.indices.tolist()
+        for position, pick in enumerate(picks.tolist()):
+            winner = winners[position]
+            if rivals[position] > 1:
+                indices = (ranked[:, position] >= threshold[position]).nonzero()[:, 0]
+                column = distances[:, position] if self.rule == "ols" else distances
+                winner = self._settle(indices, path[position], column)
+            if winner != pick:
+                return position
+        return len(picks)
+
+    def _settle(self, rivals: Tensor, residual: Tensor, distances: Tensor) -> int:
+        """The best of a few atoms that rounding cannot tell apart; of equal ones, the first.
+
+        :param rivals: indices, ascending.
+        :param residual: D, float64.
+        :param distances: N, squared distances of the atoms from the span.
+        """
+        scores = torch.cat([self._exact(part, residual) for part in rivals.split(SETTLE_ROWS)])
+        tie = EQUAL * float(torch.linalg.vector_norm(residual))
+        if self.rule == "ols":
+            scores /= distances[rivals].double().cpu().sqrt()
+            tie = self.precision.tie * float(torch.linalg.vector_norm(residual))
+        return int(rivals[int((scores >= scores.max() - tie).nonzero()[0, 0])])
+
+    def _exact(self, indices: Tensor, residual: Tensor) -> Tensor:
+        """Correlations in float64, each atom's sum in the same order whatever its neighbours."""
+        rows = self.dictionary.rows(indices).cpu().double()
+        return (rows * residual).sum(dim=1) / self.norms[indices].cpu().double()

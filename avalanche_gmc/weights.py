@@ -1,0 +1,105 @@
+"""Weights of picked atoms, in float64.
+
+Letters: n picked atoms, k of them in one sweep, D dimensions.
+
+Weights here are for atoms of unit length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from avalanche_gmc.basis import Basis
+from avalanche_gmc.dictionary import Dictionary
+from avalanche_gmc.nonnegative import nonnegative_least_squares
+
+REFINEMENTS = 2
+PROXIMITY = 1e-6
+"""Pull towards the shared weights where several sweeps leave the match underdetermined."""
+PROXIMAL_STEPS = 3
+CHUNK_ROWS = 512
+
+
+class PickedAtoms:
+    """The picked atoms at unit length, read from the dictionary a few at a time.
+
+    :param dictionary: N atoms.
+    :param norms: N, their norms.
+    :param indices: n, the picked ones.
+    """
+
+    def __init__(self, dictionary: Dictionary, norms: Tensor, indices: Tensor) -> None:
+        self._dictionary = dictionary
+        self._norms = norms
+        self._parts = indices.split(CHUNK_ROWS)
+
+    def _rows(self, part: Tensor) -> Tensor:
+        rows = self._dictionary.rows(part).cpu().double()
+        return rows / self._norms[part].cpu().double()[:, None]
+
+    def combine(self, weights: Tensor) -> Tensor:
+        """The weighted sum of the atoms: n → D."""
+        pieces = zip(self._parts, weights.split(CHUNK_ROWS), strict=True)
+        return torch.stack([piece @ self._rows(part) for part, piece in pieces]).sum(dim=0)
+
+    def correlate(self, vector: Tensor) -> Tensor:
+        """Inner products with a vector: D → n."""
+        return torch.cat([self._rows(part) @ vector for part in self._parts])
+
+    def gram(self) -> Tensor:
+        """Inner products with each other: n×n."""
+        rows = torch.cat([self._rows(part) for part in self._parts])
+        return rows @ rows.T
+
+
+def fit_sweep(
+    atoms: PickedAtoms, basis: Basis, coordinates: Tensor, target: Tensor, *, nonnegative: bool
+) -> Tensor:
+    """Least-squares weights of atoms that are independent of each other.
+
+    :param atoms: k atoms, whose basis this is.
+    :param coordinates: k, of the target in the basis.
+    :param target: D, float64.
+    :returns: k, float64.
+    """
+    weights = basis.solve(coordinates)
+    for _ in range(REFINEMENTS):
+        # The basis carries the rounding of the atoms' precision; the atoms themselves do not.
+        residual = target - atoms.combine(weights)
+        weights = weights + basis.solve(basis.coordinates(atoms.correlate(residual)))
+    if nonnegative and bool((weights < 0).any()):
+        gram = basis.factor.T @ basis.factor
+        weights = nonnegative_least_squares(gram, gram @ weights, weights)
+    return weights
+
+
+def share_between_sweeps(
+    atoms: PickedAtoms, sweeps: Sequence[Tensor], target: Tensor, *, nonnegative: bool
+) -> Tensor:
+    """Weights for the atoms of several sweeps that together match the target.
+
+    Each sweep has weights that match the target by themselves, as far as its atoms can. Every
+    sweep gets a share in proportion to its size, and the weights that match the target best and
+    stay nearest to these are returned (proximal-point steps), so that no sweep's atoms end at zero
+    merely because another sweep's atoms suffice.
+
+    :param atoms: the n atoms of all sweeps.
+    :param sweeps: the weights of each sweep, k numbers each.
+    :param target: D, float64.
+    :returns: n, float64.
+    """
+    total = sum(len(sweep) for sweep in sweeps)
+    weights = torch.cat([sweep * (len(sweep) / total) for sweep in sweeps])
+    gram, moment = atoms.gram(), atoms.correlate(target)
+    gram.diagonal().add_(PROXIMITY)
+    factor = None if nonnegative else torch.linalg.cholesky(gram)
+    for _ in range(PROXIMAL_STEPS):
+        pulled = moment + PROXIMITY * weights
+        if factor is None:
+            weights = nonnegative_least_squares(gram, pulled, weights)
+        else:
+            weights = torch.cholesky_solve(pulled[:, None], factor)[:, 0]
+    return weights
