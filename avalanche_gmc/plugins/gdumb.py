@@ -1,0 +1,108 @@
+"""GDumb with any storage policy: curate a memory, then train on nothing else, from scratch."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+from avalanche_gmc.exemplars import with_weights
+from avalanche_gmc.plugins.loading import gathering
+from avalanche_gmc.plugins.memory import resolve_policy, update_memory
+from avalanche_gmc.plugins.restart import Restart
+from avalanche_gmc.plugins.stream_end import StreamEnd
+from avalanche_gmc.plugins.weighted_loss import WeightedLossPlugin, memory_weights
+
+TRAIN_ON = ("every", "last")
+
+
+class CoresetGDumbPlugin(WeightedLossPlugin):
+    """At each experience: update the memory, re-initialise the model, train on the memory only.
+
+    Departures from Avalanche's ``GDumbPlugin``:
+
+    1. Any storage policy. If it has ``weights``, they enter the loss as
+       :mod:`~avalanche_gmc.plugins.weighted_loss` defines; if not, training is plain.
+    2. The model is re-initialised in place: the object given to the strategy is the one trained,
+       and the optimizer keeps pointing at it. The optimizer's state is cleared and the schedule of
+       an ``LRSchedulerPlugin`` restarts. This holds for online streams too.
+    3. A fresh draw of the initial parameters for each training, unless ``init="same"``.
+
+    In a stream with several tasks Avalanche's loader balances the tasks in each minibatch; the
+    weights act on top of that. The memory is curated in each process by itself, so distributed
+    training is not supported.
+
+    :param mem_size: the number of exemplars.
+    :param storage_policy: any ``ExemplarsBuffer`` of that size; a ``GradientMatchingBuffer`` by
+        default.
+    :param init: "fresh": new initial parameters for each training, by the modules'
+        ``reset_parameters()``; all randomness of a training comes from `seed` then, and the global
+        generators are as before when it ends. "same": return to the parameters of the first
+        training, as Avalanche does; the choice for pretrained models.
+    :param train_on: "every": train at every experience. "last": only curate until the last
+        experience of the stream. Only the final memory matters for the final model; with
+        ``init="fresh"`` it is identical. The model is not trained in between.
+    :param seed: the seed of the default policy and of the fresh draws. Runs that should differ need
+        different seeds here.
+    """
+
+    def __init__(
+        self,
+        mem_size: int = 200,
+        storage_policy: Any = None,
+        *,
+        init: str = "fresh",
+        train_on: str = "every",
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        if train_on not in TRAIN_ON:
+            raise ValueError(f"train_on must be one of {TRAIN_ON}, got {train_on!r}")
+        self.mem_size = mem_size
+        self.storage_policy = resolve_policy(mem_size, storage_policy, seed)
+        self.train_on = train_on
+        self._restart = Restart(init, seed)
+        self._stream_end = StreamEnd()
+        self._num_experiences = 0
+        self._skip = False
+        self._in_training = False
+
+    def before_training(self, strategy: Any, **kwargs: Any) -> None:
+        self._in_training = True
+
+    def after_training(self, strategy: Any, **kwargs: Any) -> None:
+        self._in_training = False
+
+    def after_train_dataset_adaptation(self, strategy: Any, **kwargs: Any) -> None:
+        """Update the memory; it is the data to train on."""
+        # Policies may look at the model, which Avalanche would adapt (grow heads) only later.
+        strategy.check_model_and_optimizer(**kwargs)
+        update_memory(self.storage_policy, strategy)
+        weights = memory_weights(self.storage_policy)
+        strategy.adapted_dataset = self.storage_policy.buffer
+        self.expect_no_weights()
+        if weights is not None:
+            strategy.adapted_dataset = with_weights(strategy.adapted_dataset, weights.tolist())
+            self.expect_weights(strategy, strategy.adapted_dataset)
+
+    def before_training_exp(self, strategy: Any, **kwargs: Any) -> None:
+        """Re-initialise, unless this experience is for curating only."""
+        self._skip = self.train_on == "last" and not self._stream_end.reached(strategy.experience)
+        if not self._skip:
+            strategy.dataloader = gathering(strategy.dataloader)
+            self._restart.begin(strategy, self._num_experiences)
+        self._num_experiences += 1
+
+    def before_training_epoch(self, strategy: Any, **kwargs: Any) -> None:
+        if self._skip:
+            strategy.stop_training()
+
+    def after_training_exp(self, strategy: Any, **kwargs: Any) -> None:
+        self._restart.end()
+
+    def before_eval(self, strategy: Any, **kwargs: Any) -> None:
+        if self._skip and not self._in_training:
+            warnings.warn(
+                "the model is evaluated without having been trained on the memory, because "
+                "train_on='last' and the last experience of the stream has not come yet",
+                stacklevel=2,
+            )
