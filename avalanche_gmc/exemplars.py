@@ -13,41 +13,22 @@ random augmentations to Avalanche's transform groups, not to the leaf.
 
 from __future__ import annotations
 
-import copy
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from avalanche.benchmarks.utils import AvalancheDataset
-from avalanche.benchmarks.utils.data import _FlatDataWithTransform
 from avalanche.benchmarks.utils.data_attribute import DataAttribute
-from avalanche.benchmarks.utils.transform_groups import TransformGroups
-from avalanche.benchmarks.utils.transforms import MultiParamCompose, TupleTransform
 from PIL import Image
+
+from avalanche_gmc.transform_levels import Levels, current_group, key, lay_over, locate
 
 WEIGHTS = "exemplar_weights"
 """The data attribute in which :func:`with_weights` puts the weights."""
 
 _TASK_LABELS = "targets_task_labels"
-
-
-class _OwnedSamples(list[Any]):
-    """A leaf whose samples are copies already: they need not be copied again."""
-
-
-class _Level(NamedTuple):
-    """The transforms of one level of a dataset's tree, applied in this order."""
-
-    frozen: TransformGroups
-    plain: TransformGroups
-
-
-class _Exemplar(NamedTuple):
-    sample: tuple[Any, ...]
-    levels: tuple[_Level, ...]  # innermost first
-    attributes: dict[str, Any]
 
 
 def materialize(dataset: AvalancheDataset, indices: Sequence[int]) -> AvalancheDataset:
@@ -60,28 +41,7 @@ def materialize(dataset: AvalancheDataset, indices: Sequence[int]) -> AvalancheD
     :param indices: the samples to copy, in the order of the result.
     :return: a dataset of ``len(indices)`` samples that refers to nothing of `dataset`.
     """
-    return gather([(dataset, int(i)) for i in indices], like=dataset)
-
-
-def gather(
-    picks: Sequence[tuple[AvalancheDataset, int]], *, like: AvalancheDataset
-) -> AvalancheDataset:
-    """Copy single samples of several datasets into one dataset that owns them.
-
-    :param picks: pairs of a dataset and an index into it; all must have the same data attributes.
-    :param like: the dataset that decides the class, the order of the attributes, the collate
-        function and the transform group in use.
-    :return: a dataset of ``len(picks)`` samples, in the order of `picks`.
-    """
-    if not picks:
-        return AvalancheDataset([])
-    exemplars = [_copy_exemplar(dataset, index) for dataset, index in picks]
-    owned = type(like)(
-        [_with_transforms(exemplars)],
-        data_attributes=_joint_attributes(exemplars, like),
-        collate_fn=like.collate_fn,
-    )
-    return owned.with_transforms(like._flat_data._transform_groups.current_group)
+    return Exemplars.copy_of(dataset, indices).dataset()
 
 
 def with_weights(dataset: AvalancheDataset, weights: float | Sequence[float]) -> AvalancheDataset:
@@ -109,29 +69,116 @@ def with_weights(dataset: AvalancheDataset, weights: float | Sequence[float]) ->
     weighted = type(dataset)([dataset], data_attributes=[attribute])
     if _TASK_LABELS in weighted._data_attributes:
         weighted._data_attributes.move_to_end(_TASK_LABELS)
-    return weighted.with_transforms(dataset._flat_data._transform_groups.current_group)
+    return weighted.with_transforms(current_group(dataset))
+
+
+class _Exemplar(NamedTuple):
+    sample: tuple[Any, ...]
+    attributes: tuple[Any, ...]  # in the order of the layout
+    levels: Levels
+
+
+class _Layout(NamedTuple):
+    """What a dataset is besides its samples."""
+
+    dataset_class: type[AvalancheDataset]
+    collate_fn: Callable[[list[Any]], Any]
+    transform_group: str
+    attributes: dict[str, bool]  # name → whether minibatches show it
+
+    @classmethod
+    def of(cls, dataset: AvalancheDataset) -> _Layout:
+        shown = {name: a.use_in_getitem for name, a in dataset._data_attributes.items()}
+        return cls(type(dataset), dataset.collate_fn, current_group(dataset), shown)
+
+
+class Exemplars:
+    """Owned samples, to be taken from and joined like the atoms of a dictionary.
+
+    Never changed in place: every operation returns a new object, and samples are shared.
+    """
+
+    def __init__(self, items: Sequence[_Exemplar] = (), layout: _Layout | None = None) -> None:
+        self._items = list(items)
+        self._layout = layout
+        self._dataset: AvalancheDataset | None = None
+
+    @classmethod
+    def copy_of(cls, dataset: AvalancheDataset, indices: Iterable[int]) -> Exemplars:
+        """Copies of the samples at `indices`, in that order."""
+        if not isinstance(dataset, AvalancheDataset):
+            raise ValueError(
+                f"expected an AvalancheDataset, got {type(dataset).__name__}; "
+                "wrap it with avalanche.benchmarks.utils.as_classification_dataset"
+            )
+        items = [_copy_exemplar(dataset, int(index)) for index in indices]
+        return cls(_with_shared_levels(items), _Layout.of(dataset))
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def take(self, indices: Iterable[int]) -> Exemplars:
+        """Those at `indices`, in that order."""
+        return Exemplars([self._items[int(index)] for index in indices], self._layout)
+
+    def concat(self, other: Exemplars) -> Exemplars:
+        """These, then the others; the others' dataset decides class, collate function and group.
+
+        :raises ValueError: if their data attributes differ. Avalanche would drop, without a word,
+            an attribute that only one side has.
+        """
+        if not len(other):
+            return self
+        if not len(self):
+            return other
+        mine, theirs = self._known_layout, other._known_layout
+        if mine.attributes.keys() != theirs.attributes.keys():
+            raise ValueError(
+                f"the exemplars have the data attributes {sorted(mine.attributes)} and the new "
+                f"examples {sorted(theirs.attributes)}; give every experience the same attributes"
+            )
+        places = [list(mine.attributes).index(name) for name in theirs.attributes]
+        own = (e._replace(attributes=tuple(e.attributes[p] for p in places)) for e in self._items)
+        return Exemplars(_with_shared_levels([*own, *other._items]), theirs)
+
+    def dataset(self) -> AvalancheDataset:
+        """The exemplars as an AvalancheDataset, the same object at every call."""
+        if self._dataset is None:
+            self._dataset = self._build() if self._items else AvalancheDataset([])
+        return self._dataset
+
+    def _build(self) -> AvalancheDataset:
+        layout = self._known_layout
+        attributes = [
+            DataAttribute([e.attributes[k] for e in self._items], name, use_in_getitem=shown)
+            for k, (name, shown) in enumerate(layout.attributes.items())
+        ]
+        owned = layout.dataset_class(
+            [_transformed(self._items)], data_attributes=attributes, collate_fn=layout.collate_fn
+        )
+        return owned.with_transforms(layout.transform_group)
+
+    @property
+    def _known_layout(self) -> _Layout:
+        if self._layout is None:
+            raise ValueError("an empty collection of exemplars has no layout")
+        return self._layout
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_dataset": None}
+
+
+class _OwnedSamples(list[Any]):
+    """A leaf whose samples are copies already: they need not be copied again."""
 
 
 def _copy_exemplar(dataset: AvalancheDataset, index: int) -> _Exemplar:
-    if not isinstance(dataset, AvalancheDataset):
-        raise ValueError(
-            f"expected an AvalancheDataset, got {type(dataset).__name__}; "
-            "wrap it with avalanche.benchmarks.utils.as_classification_dataset"
-        )
-    node: Any = dataset._flat_data
-    position = index
-    levels: list[_Level] = []
-    while isinstance(node, _FlatDataWithTransform):
-        level = _Level(node._frozen_transform_groups, node._transform_groups)
-        if not all(_is_empty(groups) for groups in level):
-            levels.append(level)
-        child, position = node._get_idx(position)
-        node = node._datasets[child]
-    sample = node[position]
-    if not isinstance(node, _OwnedSamples):
+    leaf, position, levels = locate(dataset, index)
+    sample = leaf[position]
+    if not isinstance(leaf, _OwnedSamples):
         sample = _own_sample(sample)
-    attributes = {name: _own(a[index]) for name, a in dataset._data_attributes.items()}
-    return _Exemplar(sample, tuple(reversed(levels)), attributes)
+    attributes = tuple(_own(attribute[index]) for attribute in dataset._data_attributes.values())
+    return _Exemplar(sample, attributes, levels)
 
 
 def _own_sample(sample: Any) -> tuple[Any, ...]:
@@ -151,79 +198,32 @@ def _own(value: Any) -> Any:
     if isinstance(value, (np.ndarray, Image.Image)):
         return value.copy()  # Image.fromarray shares the array's memory
     if isinstance(value, dict):
-        return {key: _own(item) for key, item in value.items()}
+        return {name: _own(item) for name, item in value.items()}
     if type(value) in (tuple, list):
         return type(value)(_own(item) for item in value)
     return value
 
 
-def _is_empty(groups: TransformGroups) -> bool:
-    transforms = groups.transform_groups
-    return _default(transforms) is None and all(t is None for t in transforms.values())
+def _with_shared_levels(items: list[_Exemplar]) -> list[_Exemplar]:
+    """Equal levels become one object, which then tells exemplars with equal transforms."""
+    by_identity: dict[int, Levels] = {}
+    by_key: dict[Any, Levels] = {}
+    for item in items:
+        if id(item.levels) not in by_identity:
+            by_identity[id(item.levels)] = by_key.setdefault(key(item.levels), item.levels)
+    return [item._replace(levels=by_identity[id(item.levels)]) for item in items]
 
 
-def _default(transforms: dict[str, Any]) -> Any:
-    """The transform of the groups that are not listed."""
-    factory = getattr(transforms, "default_factory", None)
-    return None if factory is None else factory()
-
-
-def _with_transforms(exemplars: list[_Exemplar]) -> AvalancheDataset:
-    """One leaf for all exemplars with the same transforms, so that leaves do not multiply."""
-    members: dict[Any, list[int]] = defaultdict(list)
-    for i, exemplar in enumerate(exemplars):
-        members[_key(exemplar.levels)].append(i)
-    leaves = []
-    for group in members.values():
-        leaf = AvalancheDataset([_OwnedSamples(exemplars[i].sample for i in group)])
-        for level in exemplars[group[0]].levels:
-            # Copies: building a dataset sets the current group of the objects it is given.
-            leaf = AvalancheDataset(
-                [leaf],
-                frozen_transform_groups=copy.copy(level.frozen),
-                transform_groups=copy.copy(level.plain),
-            )
-        leaves.append(leaf)
+def _transformed(items: list[_Exemplar]) -> AvalancheDataset:
+    """One leaf for all samples with the same transforms, so that leaves do not multiply."""
+    members: dict[int, list[int]] = defaultdict(list)
+    for i, item in enumerate(items):
+        members[id(item.levels)].append(i)
+    leaves = [
+        lay_over(_OwnedSamples(items[i].sample for i in group), items[group[0]].levels)
+        for group in members.values()
+    ]
     if len(leaves) == 1:
         return leaves[0]
-    position = {i: k for k, i in enumerate(i for group in members.values() for i in group)}
-    return AvalancheDataset(leaves).subset([position[i] for i in range(len(exemplars))])
-
-
-def _key(levels: tuple[_Level, ...]) -> tuple[Any, ...]:
-    """Equal for equal transforms; Avalanche's wrappers are opened, the rest goes by identity."""
-    return tuple(_groups_key(groups) for level in levels for groups in level)
-
-
-def _groups_key(groups: TransformGroups) -> tuple[Any, ...]:
-    transforms = groups.transform_groups
-    default = _transform_key(_default(transforms))
-    keys = ((name, _transform_key(transform)) for name, transform in sorted(transforms.items()))
-    if isinstance(transforms, defaultdict):
-        # Looking a group up in a defaultdict lists it: what equals the default says nothing.
-        keys = ((name, key) for name, key in keys if key != default)
-    return (type(groups), default, *keys)
-
-
-def _transform_key(transform: Any) -> Any:
-    if isinstance(transform, (TupleTransform, MultiParamCompose)):
-        return (type(transform), *(_transform_key(part) for part in transform.transforms))
-    return None if transform is None else id(transform)
-
-
-def _joint_attributes(exemplars: list[_Exemplar], like: AvalancheDataset) -> list[DataAttribute]:
-    expected = set(like._data_attributes)
-    for exemplar in exemplars:
-        if exemplar.attributes.keys() != expected:
-            raise ValueError(
-                f"some exemplars have the data attributes {sorted(exemplar.attributes)} and others "
-                f"{sorted(expected)}; give the datasets of all experiences the same attributes"
-            )
-    return [
-        DataAttribute(
-            [exemplar.attributes[name] for exemplar in exemplars],
-            name,
-            use_in_getitem=attribute.use_in_getitem,
-        )
-        for name, attribute in like._data_attributes.items()
-    ]
+    order = [i for group in members.values() for i in group]
+    return AvalancheDataset(leaves).subset(np.argsort(order).tolist())

@@ -18,7 +18,7 @@ from avalanche.benchmarks.utils.transform_groups import DefaultTransformGroups, 
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
-from avalanche_gmc.exemplars import WEIGHTS, gather, materialize, with_weights
+from avalanche_gmc.exemplars import WEIGHTS, Exemplars, materialize, with_weights
 
 
 class Add:
@@ -100,29 +100,35 @@ def test_the_group_in_use_is_kept():
 def test_samples_with_different_transforms_keep_their_own():
     first = tensor_data(transforms=TransformGroups({"train": Add(1), "eval": Add(2)}))
     second = tensor_data(start=50, transforms=TransformGroups({"train": Times(3), "eval": None}))
+    joined = Exemplars.copy_of(first, [1, 3]).concat(Exemplars.copy_of(second, [0, 2]))
+    owned = joined.take([2, 0, 3, 1]).dataset()
     picks = [(second, 0), (first, 1), (second, 2), (first, 3)]
-    owned = gather(picks, like=second)
     assert rows(owned) == [rows(d)[i] for d, i in picks]
     assert rows(owned.eval()) == [rows(d.eval())[i] for d, i in picks]
     assert rows(materialize(owned, [3, 0])) == [rows(owned)[3], rows(owned)[0]]
 
 
 def test_leaves_do_not_multiply_on_a_long_stream():
-    shared = TransformGroups({"train": Add(1), "eval": None})
-    stream = tensor_data(60, transforms=shared)
-    default = DefaultTransformGroups(Times(2))
-    memory = materialize(stream, [0])
-    for i in range(1, 60):
+    stream = tensor_data(60, transforms=TransformGroups({"train": Add(1), "eval": None}))
+    memory = Exemplars()
+    for i in range(60):
         # a fresh subset with fresh wrappers around the same transforms, and a lookup in between
-        memory.eval()[0]
-        new = stream.subset([i]).train()
-        memory = gather([(memory, k) for k in range(len(memory))] + [(new, 0)], like=new)
-    assert len(memory) == 60
-    assert count_leaves(memory._flat_data) == 1
-    wrapped = make_avalanche_dataset(stream, frozen_transform_groups=default)
-    wrapped[0]
-    other = make_avalanche_dataset(stream, frozen_transform_groups=default)
-    assert count_leaves(gather([(wrapped, 0), (other, 1)], like=other)._flat_data) == 1
+        memory = memory.concat(Exemplars.copy_of(stream.subset([i]).train(), [0]))
+        memory.dataset().eval()[0]
+    assert rows(memory.dataset()) == rows(stream)
+    assert count_leaves(memory.dataset()._flat_data) == 1
+
+
+def test_default_groups_are_the_same_before_and_after_a_lookup():
+    groups = DefaultTransformGroups(Times(2))
+    used = make_avalanche_dataset(tensor_data(), frozen_transform_groups=groups)
+    used[0], used.with_transforms("other")[0]
+    fresh = make_avalanche_dataset(
+        tensor_data(), frozen_transform_groups=DefaultTransformGroups(groups["train"])
+    )
+    both = Exemplars.copy_of(used, [0]).concat(Exemplars.copy_of(fresh, [1])).dataset()
+    assert count_leaves(both._flat_data) == 1
+    assert rows(both.with_transforms("other")) == [[[0, 2], 0, 0], [[4, 6], 1, 0]]
 
 
 def test_attributes_keep_order_values_and_place_in_the_minibatch():
@@ -160,7 +166,19 @@ def test_mixed_attributes_are_refused_not_dropped():
     plain = tensor_data()
     richer = AvalancheDataset([plain], data_attributes=[DataAttribute([0] * 12, "difficulty")])
     with pytest.raises(ValueError, match="difficulty"):
-        gather([(plain, 0), (richer, 0)], like=richer)
+        Exemplars.copy_of(plain, [0]).concat(Exemplars.copy_of(richer, [0]))
+
+
+def test_attributes_in_another_order_keep_their_values():
+    y = [2, 0, 1]
+    attributes = [DataAttribute(y, "targets"), DataAttribute(list("abc"), "name")]
+    leaf = TensorDataset(torch.zeros(3, 1), torch.tensor(y))
+    one = AvalancheDataset([leaf], data_attributes=attributes)
+    two = AvalancheDataset([leaf], data_attributes=attributes[::-1])
+    both = Exemplars.copy_of(one, [0, 1]).concat(Exemplars.copy_of(two, [2])).dataset()
+    assert list(both._data_attributes) == ["name", "targets"]
+    assert list(both.name) == ["a", "b", "c"]
+    assert list(both.targets) == [2, 0, 1]
 
 
 class ListSamples(Dataset):
