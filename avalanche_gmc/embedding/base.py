@@ -1,0 +1,188 @@
+"""What all embeddings share: the draws, their calibration, one pass over the data, the state.
+
+Letters: N examples, S draws, K outputs, D dimensions.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from typing import Any, Generic, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from avalanche_gmc.dictionary import Dictionary
+from avalanche_gmc.embedding.calibration import calibrate, refuse_batch_statistics
+from avalanche_gmc.embedding.examples import Examples, MapDataset
+from avalanche_gmc.embedding.forward import parameter_like, prepare, run_model
+from avalanche_gmc.embedding.losses import ExampleLoss, Loss
+from avalanche_gmc.initialization import ModelOrFactory, fresh_draws
+
+CALIBRATION_EXAMPLES = 256
+"""How many examples of the first data settle statistics and scales, in one forward pass."""
+
+Store = TypeVar("Store")
+
+
+class GradientEmbedding(ABC):
+    """Maps examples to loss gradients of D numbers, the same way for the life of a memory.
+
+    Gradients are of each example's own loss and never divided by N, so that the sum over a
+    dictionary is the gradient of the summed loss.
+    """
+
+    @property
+    @abstractmethod
+    def dim(self) -> int:
+        """D."""
+
+    @abstractmethod
+    def embed(self, inputs: Tensor | MapDataset, targets: Tensor | None = None) -> Dictionary:
+        """The gradients of N examples, given as two tensors or as one dataset of (x, y, ...).
+
+        :param inputs: N×..., or a map-style dataset whose further entries are ignored.
+        :param targets: N, with a tensor of inputs only.
+        """
+
+    @abstractmethod
+    def check_model(self, model: nn.Module) -> None:
+        """Refuse a model whose parameters no longer have the shapes that were embedded.
+
+        :param model: the model that is being trained.
+        """
+
+    @abstractmethod
+    def state_dict(self) -> dict[str, Any]:
+        """All that defines the embedding: tensors and Python scalars."""
+
+    @abstractmethod
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Become the embedding that ``state`` came from; made with the same options."""
+
+
+class DrawsEmbedding(GradientEmbedding, Generic[Store]):
+    """The shared half: subclasses reduce one batch at one draw into a store.
+
+    :param model: a callable that returns a fresh model, or a module with ``reset_parameters()``.
+    :param draws: S.
+    :param loss: one value per example; None is cross entropy.
+    :param batch_size: examples per pass; it bounds the memory and changes nothing else.
+    :param seed: of the draws (and projections).
+    """
+
+    def __init__(
+        self, model: ModelOrFactory, *, draws: int, loss: Loss | None, batch_size: int, seed: int
+    ) -> None:
+        if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
+            raise ValueError(f"batch_size must be an integer of at least 1, got {batch_size!r}.")
+        self.batch_size = batch_size
+        self.seed = seed
+        self._loss = ExampleLoss(loss)
+        self._draws = [_frozen(draw) for draw in fresh_draws(model, draws, seed)]
+        self._num_outputs: int | None = None
+
+    def embed(self, inputs: Tensor | MapDataset, targets: Tensor | None = None) -> Dictionary:
+        examples = Examples(inputs, targets)
+        if len(examples) and self._num_outputs is None:
+            self._settle(*self._read(examples, examples.spread(CALIBRATION_EXAMPLES)))
+        store = self._allocate(len(examples))
+        for rows in examples.batches(self.batch_size):
+            x, y = self._read(examples, rows)
+            self._loss.check_targets(y, self._num_outputs or 0, first=rows.start)
+            for draw in range(len(self._draws)):
+                self._fill(store, rows, draw, x, y)
+        return self._dictionary(store)
+
+    @abstractmethod
+    def _allocate(self, examples: int) -> Store:
+        """Room for the embeddings of N examples."""
+
+    @abstractmethod
+    def _fill(self, store: Store, rows: slice, draw: int, inputs: Tensor, targets: Tensor) -> None:
+        """Embed one batch at one draw."""
+
+    @abstractmethod
+    def _dictionary(self, store: Store) -> Dictionary:
+        """The finished store as a dictionary."""
+
+    def _settle(self, inputs: Tensor, targets: Tensor) -> None:
+        """Measure, on the first data, what then stays fixed; never called with no examples."""
+        for draw in self._draws:
+            calibrate(draw, inputs)
+        with torch.no_grad():
+            outputs = run_model(self._draws[0], inputs)
+        self._num_outputs = outputs.shape[1] if outputs.ndim > 1 else 1
+        self._loss.check_targets(targets, self._num_outputs, first=0)
+
+    def _read(self, examples: Examples, where: slice | list[int]) -> tuple[Tensor, Tensor]:
+        inputs, targets = examples.read(where)
+        like = parameter_like(self._draws[0])
+        dtype = like.dtype if targets.is_floating_point() else torch.int64
+        return prepare(inputs, like), targets.to(like.device, dtype)
+
+    def check_model(self, model: nn.Module) -> None:
+        ours, theirs = _shapes(self._draws[0]), _shapes(model)
+        for name in sorted(ours.keys() ^ theirs.keys()) + sorted(ours.keys() & theirs.keys()):
+            if ours.get(name) != theirs.get(name):
+                raise ValueError(
+                    f"the model's parameter {name} has the shape {theirs.get(name)}, but the "
+                    f"embedding was made for {ours.get(name)}, so gradients from before and after "
+                    "cannot be compared; give the model all its outputs from the start, or give "
+                    "the memory an embedding of a model of its own."
+                )
+
+    def state_dict(self) -> dict[str, Any]:
+        state = {f"draws.{key}": tensor.clone() for key, tensor in self._draw_tensors()}
+        return state | {"seed": self.seed, "num_outputs": self._num_outputs} | self._options()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        for name, value in self._options().items():
+            if state.get(name) != value:
+                raise ValueError(
+                    f"the state was saved with {name}={state.get(name)!r}, this embedding has "
+                    f"{name}={value!r}; make it with the same options before loading."
+                )
+        for key, tensor in self._draw_tensors():
+            found = state.get(f"draws.{key}")
+            if not isinstance(found, Tensor) or found.shape != tensor.shape:
+                raise ValueError(
+                    f"the state has no tensor draws.{key} of shape {tuple(tensor.shape)}; make the "
+                    "embedding with the same model and number of draws before loading."
+                )
+            tensor.copy_(found)
+        self.seed = state["seed"]
+        self._num_outputs = state["num_outputs"]
+
+    def _options(self) -> dict[str, Any]:
+        """Scalars that must agree between a state and the embedding that loads it."""
+        return {"kind": type(self).__name__, "draws": len(self._draws)}
+
+    def _draw_tensors(self) -> Iterator[tuple[str, Tensor]]:
+        for position, draw in enumerate(self._draws):
+            for name, tensor in draw.state_dict().items():
+                yield f"{position}.{name}", tensor
+
+
+def require_finite(values: Tensor, rows: slice, draw: int) -> None:
+    """Name the first example whose gradient is not finite.
+
+    :param values: N×..., one row per example.
+    """
+    finite = values.isfinite()
+    if not finite.all():
+        example = rows.start + int((~finite.flatten(1).all(dim=1)).nonzero()[0])
+        raise ValueError(
+            f"the gradient of example {example} at draw {draw} is not finite; look for NaN or "
+            "infinite values in that input, or scale the inputs."
+        )
+
+
+def _frozen(model: nn.Module) -> nn.Module:
+    refuse_batch_statistics(model)
+    # Channels last halves the time of convolutions and pooling on CPUs.
+    return model.eval().to(memory_format=torch.channels_last)
+
+
+def _shapes(model: nn.Module) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}

@@ -1,0 +1,51 @@
+"""Running a model on a batch, with errors that say what to change.
+
+Letters: N examples, K outputs.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+
+def parameter_like(model: nn.Module) -> Tensor:
+    """A tensor with the device and floating-point type that the model computes in."""
+    for tensor in [*model.parameters(), *model.buffers()]:
+        if tensor.is_floating_point():
+            return tensor
+    raise ValueError(
+        f"{type(model).__name__} has no parameters, so its gradients say nothing; pass a model "
+        "with trainable parameters."
+    )
+
+
+def prepare(inputs: Tensor, like: Tensor) -> Tensor:
+    """Inputs on the model's device; floating-point ones in its type, images channels last.
+
+    Integers stay integers, since some models look them up in an embedding table.
+    """
+    dtype = like.dtype if inputs.is_floating_point() else inputs.dtype
+    inputs = inputs.to(like.device, dtype)
+    return inputs.contiguous(memory_format=torch.channels_last) if inputs.ndim == 4 else inputs
+
+
+def run_model(model: nn.Module, inputs: Tensor) -> Tensor:
+    """The model's outputs, N×..."""
+    try:
+        outputs = model(inputs)
+    except RuntimeError as error:
+        if inputs.is_floating_point():
+            raise
+        raise ValueError(
+            f"the model cannot take inputs of type {inputs.dtype} ({error}); scale integer images "
+            "to floating point first, for example with torchvision's ToTensor or "
+            "`inputs.float() / 255`."
+        ) from error
+    if not isinstance(outputs, Tensor) or outputs.shape[:1] != inputs.shape[:1]:
+        found = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
+        raise ValueError(
+            "the model must return one tensor with a row of outputs per example, got "
+            f"{found} for {len(inputs)} examples; wrap it in a module that returns that tensor."
+        )
+    return outputs

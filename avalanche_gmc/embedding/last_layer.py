@@ -1,0 +1,152 @@
+"""The gradient of the last layer: forward passes only.
+
+Letters: N examples, S draws, K outputs, H features (one more if the layer has a bias).
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from avalanche_gmc.dictionary import Dictionary, LastLayerDictionary
+from avalanche_gmc.embedding.base import DrawsEmbedding, require_finite
+from avalanche_gmc.embedding.forward import parameter_like, run_model
+from avalanche_gmc.embedding.losses import Loss
+from avalanche_gmc.initialization import ModelOrFactory
+
+
+class _Store(NamedTuple):
+    errors: Tensor  # S×N×K
+    features: Tensor  # S×N×H
+
+
+class LastLayerEmbedding(DrawsEmbedding[_Store]):
+    """Gradients of the final linear layer at S draws, bias included.
+
+    The gradient of a linear layer is the outer product of its error and its input, so one forward
+    pass per draw is all it takes, and the dictionary keeps the two factors.
+
+    :param model: a callable that returns a fresh model, or a module with ``reset_parameters()``.
+    :param draws: S; the paper's 4.
+    :param loss: ``loss(outputs, targets)`` with one value per example; None is cross entropy.
+    :param layer: name of the final ``nn.Linear``, if it shall not be found.
+    :param batch_size: examples per pass; it bounds the memory and changes nothing else.
+    :param seed: of the draws.
+    """
+
+    def __init__(
+        self,
+        model: ModelOrFactory,
+        *,
+        draws: int = 4,
+        loss: Loss | None = None,
+        layer: str | None = None,
+        batch_size: int = 64,
+        seed: int = 0,
+    ) -> None:
+        super().__init__(model, draws=draws, loss=loss, batch_size=batch_size, seed=seed)
+        self._candidates = _linear_layers(self._draws[0], layer)
+        self._layer = self._candidates[-1]
+
+    @property
+    def dim(self) -> int:
+        head = self._head(0)
+        return len(self._draws) * head.out_features * (head.in_features + _bias(head))
+
+    def _settle(self, inputs: Tensor, targets: Tensor) -> None:
+        super()._settle(inputs, targets)
+        self._layer = _producing_layer(self._draws[0], inputs, self._candidates)
+
+    def _allocate(self, examples: int) -> _Store:
+        head, device = self._head(0), parameter_like(self._draws[0]).device
+        draws, width = len(self._draws), head.in_features + _bias(head)
+        errors = torch.empty(draws, examples, head.out_features, device=device)
+        # A bias sees the constant input 1; the other columns are overwritten.
+        return _Store(errors, torch.ones(draws, examples, width, device=device))
+
+    def _fill(self, store: _Store, rows: slice, draw: int, inputs: Tensor, targets: Tensor) -> None:
+        head = self._head(draw)
+        features, outputs = _run_to_layer(self._draws[draw], head, inputs)
+        errors = self._loss.output_gradient(outputs, targets)
+        store.features[draw, rows, : head.in_features] = features
+        store.errors[draw, rows] = errors
+        require_finite(features, rows, draw)
+        require_finite(errors, rows, draw)
+
+    def _dictionary(self, store: _Store) -> Dictionary:
+        return LastLayerDictionary(store.errors, store.features)
+
+    def _head(self, draw: int) -> nn.Linear:
+        head = self._draws[draw].get_submodule(self._layer)
+        if not isinstance(head, nn.Linear):
+            raise TypeError(f"the layer '{self._layer}' is a {type(head).__name__}.")
+        return head
+
+    def state_dict(self) -> dict[str, Any]:
+        return super().state_dict() | {"layer": self._layer}
+
+    def load_state_dict(self, state: Any) -> None:
+        super().load_state_dict(state)
+        self._layer = state["layer"]
+
+
+def _linear_layers(model: nn.Module, layer: str | None) -> list[str]:
+    """Names of the layers that may produce the outputs, in the order of the model."""
+    found = [name for name, module in model.named_modules() if isinstance(module, nn.Linear)]
+    if layer is not None and layer not in found:
+        raise ValueError(
+            f"layer={layer!r} is not an nn.Linear of {type(model).__name__}; choose one of {found}."
+        )
+    if not found:
+        raise ValueError(
+            f"{type(model).__name__} has no nn.Linear, so there is no last layer whose gradient a "
+            "forward pass could give; use RandomProjectionEmbedding."
+        )
+    return found if layer is None else [layer]
+
+
+def _producing_layer(model: nn.Module, inputs: Tensor, names: list[str]) -> str:
+    """Which of the layers computes the model's outputs, tried on the first data."""
+    for name in reversed(names):
+        head = model.get_submodule(name)
+        calls: list[Tensor] = []
+        with ExitStack() as hooks, torch.no_grad():
+            hooks.callback(_catch_inputs(head, calls).remove)
+            outputs = run_model(model, inputs)
+        if calls and _computes(head, calls[-1], outputs):
+            return name
+    raise ValueError(
+        f"the outputs of {type(model).__name__} do not come straight from a linear layer (tried "
+        f"{', '.join(names)}); name the right one with layer=..., let the model return its "
+        "unscaled outputs, or use RandomProjectionEmbedding."
+    )
+
+
+def _computes(head: nn.Module, features: Tensor, outputs: Tensor) -> bool:
+    if not isinstance(head, nn.Linear) or features.ndim != 2 or outputs.ndim != 2:
+        return False
+    if outputs.shape != (len(features), head.out_features):
+        return False
+    again = F.linear(features, head.weight, head.bias)
+    return torch.allclose(again, outputs, rtol=1e-4, atol=1e-5, equal_nan=True)
+
+
+def _run_to_layer(model: nn.Module, head: nn.Linear, inputs: Tensor) -> tuple[Tensor, Tensor]:
+    """What the layer receives and the model returns: N×in_features, N×K."""
+    calls: list[Tensor] = []
+    with ExitStack() as hooks, torch.no_grad():
+        hooks.callback(_catch_inputs(head, calls).remove)
+        outputs = run_model(model, inputs)
+    return calls[-1], outputs
+
+
+def _catch_inputs(head: nn.Module, calls: list[Tensor]) -> torch.utils.hooks.RemovableHandle:
+    return head.register_forward_pre_hook(lambda _, args: calls.append(args[0]))
+
+
+def _bias(head: nn.Linear) -> int:
+    return int(head.bias is not None)

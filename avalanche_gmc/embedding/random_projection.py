@@ -1,0 +1,146 @@
+"""The gradient of all parameters, randomly projected.
+
+Letters: N examples, S draws, T parameter tensors, d dimensions per draw.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from avalanche_gmc.dictionary import DenseDictionary, Dictionary
+from avalanche_gmc.embedding.base import DrawsEmbedding, require_finite
+from avalanche_gmc.embedding.forward import parameter_like
+from avalanche_gmc.embedding.losses import Loss
+from avalanche_gmc.embedding.per_example import PerExampleGradients
+from avalanche_gmc.initialization import ModelOrFactory
+from avalanche_gmc.projection import PROJECTIONS, Projection
+
+BATCH_SIZES = {"sparse": 64, "rademacher": 256}
+"""Small batches stay in the cache; the dense matrix pays only if many examples share a chunk."""
+
+PIECE_ELEMENTS = {"sparse": 2**22, "rademacher": 2**26}
+"""Most numbers of per-example gradients at once: 16 MiB, or 256 MiB of float32."""
+
+NORM_BATCH = 64
+"""Examples at once when tensors are measured one by one."""
+
+
+class RandomProjectionEmbedding(DrawsEmbedding[Tensor]):
+    """Gradients of all trainable parameters at S draws, projected on d dimensions each.
+
+    :param model: a callable that returns a fresh model, or a module with ``reset_parameters()``.
+    :param draws: S; the paper's 4.
+    :param dim: d per draw; the paper's 2000. The dictionary has S·d dimensions.
+    :param projection: ``"sparse"`` (one sign and one bucket per parameter) or ``"rademacher"``
+        (the paper's dense ±1).
+    :param balance: divide each parameter tensor's gradient by its root-mean-square norm, measured
+        once on the first data, so that no layer drowns the others.
+    :param loss: ``loss(outputs, targets)`` with one value per example; None is cross entropy.
+    :param batch_size: examples per pass; it bounds the memory and changes nothing else. None
+        takes 64 for the sparse and 256 for the dense projection.
+    :param seed: of the draws and the projections.
+    """
+
+    def __init__(
+        self,
+        model: ModelOrFactory,
+        *,
+        draws: int = 4,
+        dim: int = 2000,
+        projection: str = "sparse",
+        balance: bool = False,
+        loss: Loss | None = None,
+        batch_size: int | None = None,
+        seed: int = 0,
+    ) -> None:
+        if projection not in PROJECTIONS:
+            raise ValueError(f"projection must be one of {list(PROJECTIONS)}, got {projection!r}.")
+        if isinstance(dim, bool) or not isinstance(dim, int) or dim < 1:
+            raise ValueError(f"dim must be an integer of at least 1, got {dim!r}.")
+        size = BATCH_SIZES[projection] if batch_size is None else batch_size
+        super().__init__(model, draws=draws, loss=loss, batch_size=size, seed=seed)
+        self._dim = dim
+        self._projection = projection
+        self._balance = balance
+        self._engines: dict[int, PerExampleGradients] = {}
+        self._scales = torch.ones(draws, len(self._gradients(0).names), dtype=torch.float64)
+
+    @property
+    def dim(self) -> int:
+        return len(self._draws) * self._dim
+
+    def _settle(self, inputs: Tensor, targets: Tensor) -> None:
+        super()._settle(inputs, targets)
+        if self._balance:
+            for draw in range(len(self._draws)):
+                self._scales[draw] = _inverse(self._tensor_norms(draw, inputs, targets))
+
+    def _allocate(self, examples: int) -> Tensor:
+        return torch.empty(examples, self.dim, device=self._like.device)
+
+    def _fill(self, store: Tensor, rows: slice, draw: int, inputs: Tensor, targets: Tensor) -> None:
+        projection, scales = self._projection_of(draw), self._scales[draw].tolist()
+        projected = self._zeros(len(inputs), self._dim)
+        for piece in self._gradients(draw).pieces(inputs, targets):
+            out = projected[piece.rows]
+            projection.add(out, piece.gradients, piece.tensor, scales[piece.tensor])
+        require_finite(projected, rows, draw)
+        store[rows, draw * self._dim : (draw + 1) * self._dim] = projected
+
+    def _dictionary(self, store: Tensor) -> Dictionary:
+        return DenseDictionary(store)
+
+    def _gradients(self, draw: int) -> PerExampleGradients:
+        if draw not in self._engines:
+            self._engines[draw] = PerExampleGradients(
+                self._draws[draw], self._loss, PIECE_ELEMENTS[self._projection]
+            )
+        return self._engines[draw]
+
+    def _projection_of(self, draw: int) -> Projection:
+        return PROJECTIONS[self._projection](self._dim, seed=self.seed, draw=draw)
+
+    def _tensor_norms(self, draw: int, inputs: Tensor, targets: Tensor) -> Tensor:
+        """Root-mean-square norm of each tensor's gradient over N examples: T.
+
+        Measured after the projection, where tied tensors and reused layers have been added up.
+        """
+        projection, engine = self._projection_of(draw), self._gradients(draw)
+        squares = torch.zeros(len(engine.names), dtype=torch.float64)
+        for a in range(0, len(inputs), NORM_BATCH):
+            x, y = inputs[a : a + NORM_BATCH], targets[a : a + NORM_BATCH]
+            projected = self._zeros(len(engine.names), len(x), self._dim)
+            for piece in engine.pieces(x, y):
+                projection.add(projected[piece.tensor, piece.rows], piece.gradients, piece.tensor)
+            squares += projected.square().sum(dim=(1, 2)).double().cpu()
+        return (squares / len(inputs)).sqrt()
+
+    def _zeros(self, *shape: int) -> Tensor:
+        return torch.zeros(shape, dtype=self._like.dtype, device=self._like.device)
+
+    @property
+    def _like(self) -> Tensor:
+        return parameter_like(self._draws[0])
+
+    def _options(self) -> dict[str, Any]:
+        options = {"dim": self._dim, "projection": self._projection, "balance": self._balance}
+        return super()._options() | options
+
+    def state_dict(self) -> dict[str, Any]:
+        return super().state_dict() | {"scales": self._scales.clone()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
+        self._scales = state["scales"].clone()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_engines": {}}
+
+
+def _inverse(norms: Tensor) -> Tensor:
+    """Factors that give every tensor norm 1; tensors without any gradient stay as they are."""
+    return torch.where(norms > 0, 1 / norms, 1.0)

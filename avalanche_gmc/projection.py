@@ -1,0 +1,105 @@
+"""Seeded random projections of per-example gradients: dense ±1, and sparse.
+
+Letters: N examples, P parameters of the model, p of one of its tensors, d dimensions.
+
+Both are linear maps R: P → d with E[<Rx, Ry>] = <x, y>, applied tensor by tensor and added up, so
+neither a P×d matrix nor an N×P matrix ever exists. All signs and buckets are drawn on the CPU from
+(seed, draw, tensor) whenever they are needed: there is nothing to store, and every process and
+device sees the same numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+
+import torch
+from torch import Tensor
+
+from avalanche_gmc.initialization import derive_seed
+
+CHUNK_ENTRIES = 2**19
+"""Entries of the dense matrix that exist at once: 2 MiB of float32, about one core's cache."""
+
+
+class Projection(ABC):
+    """A random linear map from the parameters of one draw to d dimensions.
+
+    :param dim: d.
+    :param seed: the embedding's seed.
+    :param draw: which draw; different draws get independent projections.
+    """
+
+    def __init__(self, dim: int, *, seed: int, draw: int) -> None:
+        self.dim = dim
+        self._keys = (seed, draw)
+
+    @abstractmethod
+    def add(self, out: Tensor, gradients: Tensor, tensor: int, scale: float = 1.0) -> None:
+        """Add the projection of one tensor's gradients to ``out``.
+
+        :param out: N×d, changed in place.
+        :param gradients: N×p.
+        :param tensor: the tensor's position among the trainable parameters.
+        :param scale: a factor on the gradients.
+        """
+
+    def _generator(self, tensor: int) -> torch.Generator:
+        return torch.Generator().manual_seed(derive_seed(*self._keys, tensor))
+
+
+class SparseProjection(Projection):
+    """One random sign and one random bucket per parameter: P additions per example.
+
+    Buckets come in runs: d neighbouring parameters go to d neighbouring buckets (cyclically),
+    starting at a random one. Two parameters still meet with probability at most 1/d, which is all
+    that the variance of a count sketch asks for, and additions become contiguous.
+    """
+
+    def add(self, out: Tensor, gradients: Tensor, tensor: int, scale: float = 1.0) -> None:
+        size = gradients.shape[1]
+        signs, starts = self._signs_and_starts(tensor, size)
+        signs = signs.to(gradients)
+        for run, start in enumerate(starts):
+            first, last = run * self.dim, min((run + 1) * self.dim, size)
+            wrap = min(last, first + self.dim - start)
+            for a, b, bucket in ((first, wrap, start), (wrap, last, 0)):
+                target = out[:, bucket : bucket + b - a]
+                target.addcmul_(gradients[:, a:b], signs[a:b], value=scale)
+
+    def _signs_and_starts(self, tensor: int, size: int) -> tuple[Tensor, list[int]]:
+        generator = self._generator(tensor)
+        signs = random_signs(size, generator)
+        starts = torch.randint(self.dim, (math.ceil(size / self.dim),), generator=generator)
+        return signs, starts.tolist()
+
+
+class RademacherProjection(Projection):
+    """The paper's projection on d vectors of independent ±1, scaled by 1/sqrt(d)."""
+
+    def add(self, out: Tensor, gradients: Tensor, tensor: int, scale: float = 1.0) -> None:
+        generator, size = self._generator(tensor), gradients.shape[1]
+        alpha = scale / math.sqrt(self.dim)
+        rows = max(1, CHUNK_ENTRIES // self.dim)
+        for a in range(0, size, rows):
+            chunk = gradients[:, a : a + rows]
+            signs = random_signs(chunk.shape[1] * self.dim, generator).view(-1, self.dim)
+            out.addmm_(chunk, signs.to(chunk), alpha=alpha)
+
+
+PROJECTIONS: dict[str, type[Projection]] = {
+    "sparse": SparseProjection,
+    "rademacher": RademacherProjection,
+}
+
+
+def random_signs(count: int, generator: torch.Generator) -> Tensor:
+    """Independent ±1, one random bit each: float32."""
+    words = torch.empty(math.ceil(count / 64), dtype=torch.int64)
+    # A lower bound without an upper one asks for all 64 bits; the default leaves the sign bit out.
+    words.random_(torch.iinfo(torch.int64).min, None, generator=generator)
+    shifts = torch.arange(32, dtype=torch.int32).unsqueeze(1)
+    bits = words.view(torch.int32) << shifts
+    # The top bit becomes the sign of the floating-point number 1.0.
+    bits.bitwise_and_(-(2**31)).bitwise_or_(0x3F800000)
+    return bits.view(torch.float32).view(-1)[:count]
