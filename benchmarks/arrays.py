@@ -101,9 +101,8 @@ def covertype(root: str | Path | None = None) -> Table:
 
     path = ensure("covertype", root)[0] / "covertype" / "covtype.data"
     values = pd.read_csv(path, header=None, dtype=np.float32).to_numpy()
-    names = [*_covtype.FEATURE_NAMES]
-    names += [f"Wilderness_Area{i}" for i in range(1, 5)] + [f"Soil_Type{i}" for i in range(1, 41)]
-    return Table("covertype", values[:, :-1], values[:, -1].astype(np.int64) - 1, tuple(names))
+    names = tuple(_covtype.FEATURE_NAMES)
+    return Table("covertype", values[:, :-1], values[:, -1].astype(np.int64) - 1, names)
 
 
 def electricity(root: str | Path | None = None) -> Table:

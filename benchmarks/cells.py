@@ -88,6 +88,7 @@ STREAMS = {
     "sorted-digits": "mlp",
     "iid-digits": "mlp",
 }
+# A table of the user's own: csv:<path>?target=<column>&sort-by=<column>
 CSV_PREFIX = "csv:"
 
 # Method → what it shares with others of the same family: the embedding of the stream.

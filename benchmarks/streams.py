@@ -112,12 +112,14 @@ def split_images(
     return assemble(**streams)
 
 
-def digits(n_experiences: int = 5) -> CLScenario:
+def digits(n_experiences: int = 5, *, train_fraction: float = 1.0) -> CLScenario:
     """Class-incremental digits (bundled with scikit-learn): {0,1}, {2,3}, … {8,9}."""
     if not 1 <= n_experiences <= 10:
         raise UsageError(f"10 classes do not fill {n_experiences} experiences: choose 1 to 10")
     classes = [tuple(part.tolist()) for part in np.array_split(np.arange(10), n_experiences)]
-    (train, train_y), (test, test_y) = standardized(arrays.digits(), DIGITS_TEST_SHARE)[:2]
+    (train, train_y), (test, test_y) = standardized(
+        arrays.digits(), DIGITS_TEST_SHARE, train_fraction
+    )[:2]
     return assemble(train=by_class(train, train_y, classes), test=by_class(test, test_y, classes))
 
 
@@ -136,8 +138,7 @@ def sorted_tabular(
     :param feature: position or name of the feature to sort by; ties stay in the source's order.
     """
     table = arrays.load_table(dataset, root) if isinstance(dataset, str) else dataset
-    column = table.column(feature)
-    return tabular(table, n_experiences, train_fraction, sort_column=column)
+    return tabular(table, n_experiences, train_fraction, order=table.column(feature))
 
 
 def iid_tabular(
@@ -149,24 +150,29 @@ def iid_tabular(
 ) -> CLScenario:
     """The paper's sanity check: every experience is a uniform subsample of the training rows."""
     table = arrays.load_table(dataset, root) if isinstance(dataset, str) else dataset
-    return tabular(table, n_experiences, train_fraction, sort_column=None)
+    return tabular(table, n_experiences, train_fraction, order="random")
 
 
 def tabular(
-    table: Table, n_experiences: int, train_fraction: float, *, sort_column: int | None
+    table: Table, n_experiences: int, train_fraction: float, *, order: int | str
 ) -> CLScenario:
-    """Cut the training rows into experiences, sorted by a column or shuffled; one test set."""
+    """Cut the training rows into experiences; one test set.
+
+    :param order: a column to sort by, ``random``, or ``source`` to keep the rows as they come.
+    """
     share = DIGITS_TEST_SHARE if table.name == "digits" else TEST_SHARE
     (train, train_y), (test, test_y), rows = standardized(table, share, train_fraction)
     if not 1 <= n_experiences <= len(train_y):
         raise UsageError(
             f"{len(train_y)} training rows cannot be cut into {n_experiences} experiences"
         )
-    if sort_column is None:
-        order = np.random.default_rng(SPLIT_SEED + 1).permutation(len(train_y))
+    if order == "random":
+        positions = np.random.default_rng(SPLIT_SEED + 1).permutation(len(train_y))
+    elif order == "source":
+        positions = np.arange(len(train_y))
     else:
-        order = np.argsort(table.features[rows, sort_column], kind="stable")
-    parts = np.array_split(order, n_experiences)
+        positions = np.argsort(table.features[rows, order], kind="stable")
+    parts = np.array_split(positions, n_experiences)
     train_sets = [task_free(train[part], train_y[part]) for part in parts]
     return assemble(train=train_sets, test=[task_free(test, test_y)])
 

@@ -1,0 +1,106 @@
+"""Selecting the memories of a group of cells in one pass over their stream.
+
+Memories do not depend on the model being trained (the local variant apart), so they are selected
+first and trained on later. Buffers of all memory sizes and rules walk through the stream together,
+and each experience is embedded once for all of them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from avalanche_gmc.initialization import derive_seed, seeded
+from benchmarks.cells import EXPERIMENTS, METHODS, Cell
+from benchmarks.methods import SharedEmbedding, make_buffer, make_embedding
+from benchmarks.opening import Stream
+from benchmarks.training import Memory
+
+
+@dataclass
+class Selected:
+    """The memories of one cell, by the position of the experience after which they were kept."""
+
+    memories: dict[int, Memory] = field(default_factory=dict)
+    selection_seconds: float = 0.0
+    embedding_seconds: float = 0.0
+
+    @property
+    def steps(self) -> list[int]:
+        """The positions, in order."""
+        return sorted(self.memories)
+
+    def columns(self, num_classes: int) -> dict[str, object]:
+        """What the row of the cell says about its memory."""
+        counts = [self.memories[step].class_counts(num_classes) for step in self.steps]
+        return {
+            "residual": self.memories[self.steps[-1]].residual,
+            "class_counts": counts[-1],
+            "class_counts_per_experience": counts if len(counts) > 1 else None,
+            "embedding_seconds": self.embedding_seconds,
+            "selection_seconds": self.selection_seconds,
+        }
+
+    @classmethod
+    def of_policy(cls, policy: Any) -> Selected:
+        """The present memory of a buffer that was updated elsewhere."""
+        return cls({0: memory_of(policy)})
+
+
+def select(
+    cells: Sequence[Cell], stream: Stream, report: Callable[[str, Any], None]
+) -> dict[tuple[str, ...], Selected]:
+    """The memories of cells that differ in size and in methods of one family.
+
+    :param report: told ``("cell", description)`` before each buffer is updated.
+    """
+    first = cells[0]
+    embedding = None
+    if METHODS[first.method] in ("projection", "last-layer"):
+        embedding = SharedEmbedding(make_embedding(first, stream.make_model))
+    buffers = {cell: make_buffer(cell, embedding) for cell in cells}
+    selected = {cell: Selected() for cell in cells}
+    experiences = list(stream.benchmark.train_stream)
+    for step, experience in enumerate(experiences):
+        if embedding is not None:
+            report("cell", f"embedding of {first.describe()}, experience {step}")
+            embedding.prepare(experience.dataset)
+        for cell, buffer in buffers.items():
+            report("cell", f"selection of {cell.describe()}, experience {step}")
+            start = time.perf_counter()
+            update(buffer, experience, derive_seed(cell.seed, cell.memory_size, step))
+            selected[cell].selection_seconds += time.perf_counter() - start
+            if step == len(experiences) - 1 or needs_all(cell):
+                selected[cell].memories[step] = memory_of(buffer)
+    for result in selected.values():
+        result.embedding_seconds = embedding.seconds if embedding else 0.0
+    return {cell.key(): result for cell, result in selected.items()}
+
+
+def needs_all(cell: Cell) -> bool:
+    """Whether the memories of earlier experiences are used."""
+    experiment = EXPERIMENTS[cell.experiment]
+    return experiment.per_experience or experiment.paradigm == "replay"
+
+
+def update(buffer: Any, experience: Any, seed: int) -> None:
+    """Show an experience to a buffer; stock buffers draw from the global generators."""
+    with seeded(seed):
+        buffer.update_from_dataset(experience.dataset)
+
+
+def memory_of(buffer: Any) -> Memory:
+    """A buffer's present memory, apart from the buffer."""
+    samples = [buffer.buffer[i] for i in range(len(buffer.buffer))]
+    weights = getattr(buffer, "weights", None)
+    residual = getattr(buffer, "residual_norm", None)
+    return Memory(
+        torch.stack([sample[0] for sample in samples]),
+        torch.tensor([int(sample[1]) for sample in samples]),
+        None if weights is None else torch.as_tensor(weights).clone(),
+        None if residual is None else float(residual),
+    )
