@@ -132,7 +132,9 @@ class WeightedLossPlugin(SupervisedPlugin):
     def before_training_iteration(self, strategy: Any, **kwargs: Any) -> None:
         """Take the weights out of the minibatch: everybody else sees the stock layout."""
         if self._column is not None:
-            self._weights = strategy.mbatch.pop(self._column)
+            minibatch = list(strategy.mbatch)  # a loader may hand the same list out again
+            self._weights = minibatch.pop(self._column)
+            strategy.mbatch = minibatch
 
     def after_forward(self, strategy: Any, **kwargs: Any) -> None:
         """Weight the next call of the criterion."""
