@@ -1,0 +1,197 @@
+"""Algorithm 2 of the paper: a coreset of everything seen, from the last coreset and what is new.
+
+Letters: n exemplars, D dimensions, N new examples.
+
+Where this departs from the letter of the algorithm:
+
+1. While everything seen fits, everything is kept with weight 1, which matches the target exactly.
+2. A pursuit costs about the same for one new example as for a hundred. Small updates are therefore
+   pooled: their examples count in the target at once, but *wait*, with weight 1, until there are
+   enough of them for a pursuit. The result is that of the algorithm on a stream whose small
+   batches were merged. While examples wait, the memory shows them in the place of the last picks
+   of the pursuit, which come back for the next one: it holds up to an eighth more than it shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import torch
+from avalanche.benchmarks.utils import AvalancheDataset
+from torch import Tensor
+
+from avalanche_gmc.dictionary import Dictionary
+from avalanche_gmc.exemplars import Exemplars
+from avalanche_gmc.matching_pursuit import orthogonal_matching_pursuit
+
+POOL_SHARE = 8
+"""A pursuit waits for as many new examples as an eighth of the memory."""
+
+SMALLEST_POOLED = 64
+"""Smaller memories never wait: their pursuit takes no longer than the embedding."""
+
+_BLOCK = 256
+
+
+@dataclass(frozen=True, eq=False)
+class Memory:
+    """A weighted coreset and what it stands for. Never changed, only replaced.
+
+    :param exemplars: n, in picking order, then those that wait.
+    :param embeddings: n atoms of dimension D; None if n is 0.
+    :param weights: n, float64.
+    :param target: D, float64: the sum of the embeddings of everything seen.
+    :param num_seen: how many examples were seen.
+    :param num_waiting: how many of the exemplars wait for the next pursuit.
+    :param residual_norm: what the last pursuit left of its target, relative to it.
+    """
+
+    exemplars: Exemplars = field(default_factory=Exemplars)
+    embeddings: Dictionary | None = None
+    weights: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.float64))
+    target: Tensor | None = None
+    num_seen: int = 0
+    num_waiting: int = 0
+    residual_norm: float = 0.0
+
+    def __len__(self) -> int:
+        return len(self.exemplars)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether everything seen is here."""
+        return len(self) == self.num_seen
+
+    def shown(self, max_size: int) -> list[int]:
+        """The exemplars to show, at most `max_size`: those that wait replace the last picks."""
+        picked = len(self) - self.num_waiting
+        return [*range(min(picked, max_size - self.num_waiting)), *range(picked, len(self))]
+
+    def embedded_again(self, embeddings: Dictionary) -> Memory:
+        """The same exemplars in other embeddings, which they now stand for with their weights."""
+        target = torch.zeros(embeddings.dim, dtype=torch.float64)
+        for first in range(0, len(self), _BLOCK):
+            block = torch.arange(first, min(first + _BLOCK, len(self)))
+            target += self.weights[block] @ embeddings.rows(block).cpu().double()
+        return replace(self, embeddings=embeddings, target=target)
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """New examples: consecutive samples of a dataset, and their embeddings."""
+
+    data: AvalancheDataset
+    first: int
+    embeddings: Dictionary
+
+    def __len__(self) -> int:
+        return len(self.embeddings)
+
+    def exemplars(self, indices: Sequence[int]) -> Exemplars:
+        """Copies of some of the examples."""
+        return Exemplars.copy_of(self.data, [self.first + index for index in indices])
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held by the embeddings."""
+        return self.embeddings.nbytes
+
+    def joined(self, following: Batch) -> Batch:
+        """This batch and the one that follows it in the dataset, as one."""
+        return replace(self, embeddings=self.embeddings.concat(following.embeddings))
+
+    @cached_property
+    def total(self) -> Tensor:
+        """The sum of the embeddings: D, float64."""
+        return self.embeddings.sum().cpu().double()
+
+
+@dataclass(frozen=True)
+class StreamingPursuit:
+    """How a memory takes in new examples and gives up exemplars.
+
+    :param rule: the rule of :func:`orthogonal_matching_pursuit`.
+    :param mode: its mode.
+    :param nonnegative: whether its weights are ≥ 0.
+    """
+
+    rule: str = "omp"
+    mode: str = "exact"
+    nonnegative: bool = True
+
+    def absorb(self, memory: Memory, batch: Batch, max_size: int) -> Memory:
+        """The memory after a batch of new examples."""
+        seen = replace(
+            memory,
+            target=batch.total if memory.target is None else memory.target + batch.total,
+            num_seen=memory.num_seen + len(batch),
+        )
+        if memory.is_complete and seen.num_seen <= max_size:
+            return _appended(seen, batch)
+        waiting = memory.num_waiting + len(batch)
+        if not memory.is_complete and waiting < pool_size(max_size):
+            return replace(_appended(seen, batch), num_waiting=waiting)
+        return self._select(seen, batch, max_size)
+
+    def settle(self, memory: Memory, max_size: int) -> Memory:
+        """The memory with at most `max_size` exemplars and none that waits."""
+        if len(memory) <= max_size and not memory.num_waiting:
+            return memory
+        return self._select(memory, None, max_size)
+
+    def _select(self, memory: Memory, batch: Batch | None, max_size: int) -> Memory:
+        dictionary = _joined(memory.embeddings, None if batch is None else batch.embeddings)
+        size = 0 if dictionary is None else min(max_size, len(dictionary))
+        if dictionary is None or memory.target is None or size == 0:
+            return Memory(target=memory.target, num_seen=memory.num_seen, residual_norm=1.0)
+        coreset = orthogonal_matching_pursuit(
+            dictionary,
+            memory.target,
+            size,
+            rule=self.rule,
+            mode=self.mode,
+            nonnegative=self.nonnegative,
+        )
+        return replace(
+            memory,
+            exemplars=_picked(memory.exemplars, batch, coreset.indices.tolist()),
+            embeddings=dictionary.take(coreset.indices),
+            weights=coreset.weights,
+            num_waiting=0,
+            residual_norm=coreset.residual_norm,
+        )
+
+
+def pool_size(max_size: int) -> int:
+    """How many new examples make a pursuit worth its time."""
+    return max_size // POOL_SHARE if max_size >= SMALLEST_POOLED else 1
+
+
+def _appended(memory: Memory, batch: Batch) -> Memory:
+    """All new examples at the end, with weight 1."""
+    ones = torch.ones(len(batch), dtype=torch.float64)
+    return replace(
+        memory,
+        exemplars=memory.exemplars.concat(batch.exemplars(range(len(batch)))),
+        embeddings=_joined(memory.embeddings, batch.embeddings),
+        weights=torch.cat([memory.weights, ones]),
+    )
+
+
+def _joined(first: Dictionary | None, second: Dictionary | None) -> Dictionary | None:
+    if first is None or second is None:
+        return first if second is None else second
+    return first.concat(second)
+
+
+def _picked(exemplars: Exemplars, batch: Batch | None, picks: list[int]) -> Exemplars:
+    """The exemplars at `picks` of [exemplars, batch]; of the batch, only those are copied."""
+    stored = len(exemplars)
+    if batch is None:
+        return exemplars.take(picks)
+    new = [pick for pick in picks if pick >= stored]
+    place = {pick: stored + rank for rank, pick in enumerate(new)}
+    joined = exemplars.concat(batch.exemplars([pick - stored for pick in new]))
+    return joined.take(place.get(pick, pick) for pick in picks)
