@@ -6,6 +6,8 @@ from typing import Any
 
 from avalanche.training.storage_policy import ExemplarsBuffer
 
+from avalanche_gmc.buffers import GradientMatchingBuffer
+
 
 def resolve_policy(mem_size: int, storage_policy: Any, seed: int = 0) -> Any:
     """The policy to use, checked against the memory size.
@@ -17,8 +19,6 @@ def resolve_policy(mem_size: int, storage_policy: Any, seed: int = 0) -> Any:
     if isinstance(mem_size, bool) or not isinstance(mem_size, int) or mem_size < 1:
         raise ValueError(f"mem_size must be an integer of at least 1, got {mem_size!r}")
     if storage_policy is None:
-        from avalanche_gmc.buffers import GradientMatchingBuffer
-
         return GradientMatchingBuffer(mem_size, seed=seed)
     if not isinstance(storage_policy, ExemplarsBuffer):
         raise ValueError(

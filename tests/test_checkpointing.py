@@ -1,0 +1,114 @@
+"""Interrupted and resumed runs end where uninterrupted ones do."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+import torch
+from avalanche import checkpointing as avalanche_checkpointing
+from avalanche.training.plugins import EWCPlugin, LRSchedulerPlugin
+from avalanche.training.storage_policy import ReservoirSamplingBuffer
+from small_streams import FirstComeBuffer, class_incremental, mlp, naive, online, parameters, uneven
+from torch import nn
+from torch.optim.lr_scheduler import StepLR
+
+from avalanche_gmc.buffers import GradientMatchingBuffer
+from avalanche_gmc.checkpointing import (
+    enable_checkpointing,
+    maybe_load_checkpoint,
+    save_checkpoint,
+)
+from avalanche_gmc.plugins import CoresetGDumbPlugin, CoresetReplayPlugin
+
+POLICIES = {
+    "gradient matching": lambda: GradientMatchingBuffer(12),
+    "weighted": lambda: FirstComeBuffer(12, uneven),
+    "reservoir": lambda: ReservoirSamplingBuffer(12),
+}
+PLUGINS = {
+    "gdumb fresh": lambda policy: CoresetGDumbPlugin(12, policy),
+    "gdumb same": lambda policy: CoresetGDumbPlugin(12, policy, init="same"),
+    "gdumb last": lambda policy: CoresetGDumbPlugin(12, policy, train_on="last"),
+    "replay": lambda policy: CoresetReplayPlugin(12, storage_policy=policy),
+    "replay batch": lambda policy: CoresetReplayPlugin(
+        12, storage_policy=policy, memory_share="batch"
+    ),
+}
+
+
+def strategy_with(plugin, policy):
+    model = mlp(middle=nn.Dropout(0.2))
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    scheduler = LRSchedulerPlugin(StepLR(optimizer, 1, 0.7))
+    return naive(model, EWCPlugin(0.1), scheduler, plugin(policy()), optimizer=optimizer)
+
+
+@pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES)
+@pytest.mark.parametrize("plugin", PLUGINS.values(), ids=PLUGINS)
+def test_a_resumed_run_ends_where_an_uninterrupted_one_does(plugin, policy, tmp_path):
+    torch.manual_seed(7)
+    whole = strategy_with(plugin, policy)
+    for experience in class_incremental():
+        whole.train(experience)
+
+    torch.manual_seed(7)
+    first = strategy_with(plugin, policy)
+    for experience in class_incremental()[:2]:
+        first.train(experience)
+    save_checkpoint(first, tmp_path / "state")
+
+    torch.manual_seed(99)  # the generators come back with the checkpoint
+    second, done = maybe_load_checkpoint(strategy_with(plugin, policy), tmp_path / "state")
+    assert done == 2
+    for experience in class_incremental()[done:]:
+        second.train(experience)
+    assert torch.equal(parameters(second.model), parameters(whole.model))
+    assert not torch.equal(parameters(first.model), parameters(whole.model))
+
+
+def test_an_online_run_resumes_and_finds_the_end(tmp_path):
+    def fresh():
+        plugin = CoresetGDumbPlugin(12, FirstComeBuffer(12, uneven), train_on="last")
+        return naive(mlp(), plugin)
+
+    whole, first = fresh(), fresh()
+    for experience in online():
+        whole.train(experience)
+    for experience in list(online())[:3]:
+        first.train(experience)
+    save_checkpoint(first, tmp_path / "state")
+    second, done = maybe_load_checkpoint(fresh(), tmp_path / "state")
+    for experience in list(online())[done:]:
+        second.train(experience)
+    assert torch.equal(parameters(second.model), parameters(whole.model))
+
+
+def test_without_a_file_the_strategy_stays(tmp_path):
+    strategy = naive(mlp())
+    before = strategy.model
+    loaded, done = maybe_load_checkpoint(strategy, tmp_path / "nothing")
+    assert loaded is strategy and loaded.model is before and done == 0
+
+
+@pytest.mark.parametrize("plugin", PLUGINS.values(), ids=PLUGINS)
+def test_plugins_survive_pickle(plugin):
+    tested = plugin(FirstComeBuffer(12, float))
+    naive(mlp(), tested).train(class_incremental()[0])
+    again = pickle.loads(pickle.dumps(tested))
+    assert torch.equal(again.storage_policy.weights, tested.storage_policy.weights)
+
+
+@pytest.mark.parametrize("optimizer", ["SGD", "AdamW", "RMSprop"])
+def test_avalanches_own_function_works_once_enabled(optimizer, monkeypatch, tmp_path):
+    """As torch leaves it, without the names of the modules, saving fails."""
+    cls = getattr(torch.optim, optimizer)
+    monkeypatch.delattr(torch.optim, optimizer.lower(), raising=False)
+    model = mlp()
+    strategy = naive(model, optimizer=cls(model.parameters(), lr=0.1))
+    with pytest.raises(pickle.PicklingError):
+        avalanche_checkpointing.save_checkpoint(strategy, tmp_path / "state")
+    enable_checkpointing()
+    avalanche_checkpointing.save_checkpoint(strategy, tmp_path / "state")
+    loaded, _ = avalanche_checkpointing.maybe_load_checkpoint(naive(mlp()), tmp_path / "state")
+    assert type(loaded.optimizer) is cls
