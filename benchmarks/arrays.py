@@ -112,12 +112,18 @@ def electricity(root: str | Path | None = None) -> Table:
 
 
 def digits(root: str | Path | None = None) -> Table:
-    """scikit-learn's bundled 1,797 digits of 8×8 pixels; nothing to fetch."""
+    """scikit-learn's bundled 1,797 digits of 8×8 pixels; nothing to fetch.
+
+    The rows come in a fixed random order: the source lists them writer by writer, and a memory
+    that keeps what it sees first would keep a few writers only.
+    """
     from sklearn.datasets import load_digits
 
     bundle = load_digits()
+    order = np.random.default_rng(0).permutation(len(bundle.target))
+    features, labels = bundle.data[order], bundle.target[order]
     names = tuple(bundle.feature_names)
-    return Table("digits", bundle.data.astype(np.float32), bundle.target.astype(np.int64), names)
+    return Table("digits", features.astype(np.float32), labels.astype(np.int64), names)
 
 
 TABLES: dict[str, Callable[[str | Path | None], Table]] = {

@@ -152,6 +152,13 @@ EXPERIMENTS = {
         ("stream",),
         (0,),
     ),
+    "demo": Experiment(
+        "small memories of bundled digits, GDumb",
+        "gdumb",
+        ("digits", "sorted-digits"),
+        ("gmc-last-layer", *BASELINES),
+        (20, 50, 100, 200),
+    ),
 }
 
 

@@ -22,9 +22,10 @@ from filelock import FileLock, Timeout
 
 import avalanche_gmc
 from benchmarks.cells import EXPERIMENTS, Cell, Group
+from benchmarks.methods import make_buffer
 from benchmarks.opening import Stream, open_stream
 from benchmarks.results import COLUMNS, ResultsFile
-from benchmarks.selection import Selected, local_policy, select
+from benchmarks.selection import Selected, select
 from benchmarks.training import (
     PlayedBackBuffer,
     Recipe,
@@ -35,16 +36,27 @@ from benchmarks.training import (
 
 Report = Callable[[str, Any], None]
 
+WAIT_SECONDS = 1.0
+
 
 class CellError(RuntimeError):
     """A cell failed; the message names it."""
 
 
-def run_group(group: Group, results: Path, root: Path | None, report: Report) -> None:
+def run_groups(groups: Sequence[Group], results: Path, root: Path | None, report: Report) -> None:
+    """Run every group, or wait until whoever claimed it has; takes over from those who died."""
+    left = list(groups)
+    while left:
+        left = [group for group in left if not run_group(group, results, root, report)]
+        time.sleep(WAIT_SECONDS if left else 0)
+
+
+def run_group(group: Group, results: Path, root: Path | None, report: Report) -> bool:
     """Run the unfinished cells of a group, unless another process is at it.
 
     :param results: folder of the CSV files.
     :param report: told ``("cell", description)`` and ``("done", cell)``.
+    :returns: whether the group is finished.
     """
     work = results / ".work"
     work.mkdir(parents=True, exist_ok=True)
@@ -52,9 +64,12 @@ def run_group(group: Group, results: Path, root: Path | None, report: Report) ->
     try:
         claim.acquire(timeout=0)
     except Timeout:
-        return
-    with claim:
+        return False
+    try:
         run_claimed(group, results, root, report)
+    finally:
+        claim.release()
+    return True
 
 
 def run_claimed(group: Group, results: Path, root: Path | None, report: Report) -> None:
@@ -152,7 +167,7 @@ def measure_replay(cell: Cell, stream: Stream, selected: Selected | None) -> dic
     start = time.perf_counter()
     policy: Any
     if selected is None:
-        policy = local_policy(cell)
+        policy = make_buffer(cell, None)
     else:
         memories = [selected.memories[index] for index in sorted(selected.memories)]
         policy = PlayedBackBuffer(cell.memory_size, memories, weighted=cell.weighted)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -9,23 +10,24 @@ from typing import Any
 from avalanche.training.storage_policy import ReservoirSamplingBuffer
 from torch import Tensor, nn
 
-from avalanche_gmc import (
-    FacilityLocationBuffer,
+from avalanche_gmc.buffers import (
     GradientMatchingBuffer,
     GreedyClassBalancedBuffer,
-    LastLayerEmbedding,
-    RandomProjectionEmbedding,
     SlidingWindowBuffer,
 )
 from avalanche_gmc.dictionary import Dictionary
-from avalanche_gmc.embedding import GradientEmbedding, LocalEmbedding
+from avalanche_gmc.embedding import (
+    GradientEmbedding,
+    LastLayerEmbedding,
+    RandomProjectionEmbedding,
+)
 from benchmarks.cells import METHODS, Cell
 
 
 def make_embedding(cell: Cell, make_model: Callable[[], nn.Module]) -> GradientEmbedding:
     """The embedding of a gradient-matching cell; it depends on the seed, not on the memory size."""
     if METHODS[cell.method] == "last-layer":
-        return LastLayerEmbedding(make_model, draws=cell.draws, batch_size=512, seed=cell.seed)
+        return LastLayerEmbedding(make_model, draws=cell.draws, seed=cell.seed)
     return RandomProjectionEmbedding(
         make_model,
         draws=cell.draws,
@@ -40,7 +42,12 @@ def make_buffer(cell: Cell, embedding: GradientEmbedding | None) -> Any:
     size, seed = cell.memory_size, cell.seed
     if embedding is not None:
         rule = "ols" if cell.method.endswith("-ols") else "omp"
-        return GradientMatchingBuffer(size, embedding, rule=rule, mode=cell.mode)
+        # One chunk: an experience is taken in at once, as in the paper, whatever its size.
+        return GradientMatchingBuffer(
+            size, embedding, rule=rule, mode=cell.mode, chunk_size=sys.maxsize
+        )
+    if cell.method == "gmc-local":
+        return GradientMatchingBuffer(size, "local", mode=cell.mode, seed=seed)
     if cell.method == "reservoir":
         return ReservoirSamplingBuffer(size)
     if cell.method == "class-balanced":
@@ -48,6 +55,8 @@ def make_buffer(cell: Cell, embedding: GradientEmbedding | None) -> Any:
     if cell.method == "sliding-window":
         return SlidingWindowBuffer(size)
     if cell.method == "facility-location":
+        from avalanche_gmc.buffers import FacilityLocationBuffer
+
         return FacilityLocationBuffer(size)
     raise ValueError(f"{cell.method} needs an embedding")
 
@@ -91,10 +100,3 @@ class SharedEmbedding(GradientEmbedding):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore the shared embedding."""
         self._embedding.load_state_dict(state)
-
-
-def local_buffer(cell: Cell, model: nn.Module) -> Any:
-    """The local variant: gradients at the model being trained, embedded anew each time."""
-    return GradientMatchingBuffer(
-        cell.memory_size, LocalEmbedding(model, seed=cell.seed), rule="omp", mode=cell.mode
-    )

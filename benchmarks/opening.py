@@ -53,7 +53,7 @@ def open_stream(name: str, root: str | Path | None = None, train_fraction: float
     trained = [label for e in benchmark.train_stream for label in e.dataset.targets.uniques]
     num_classes = 1 + max(int(label) for label in [*trained, int(labels.max())])
     model = STREAMS.get(name, "mlp")
-    factories = {
+    factories: dict[str, Callable[[], nn.Module]] = {
         "mlp": partial(models.mlp, inputs[0].numel(), num_classes),
         "cnn": partial(models.cnn, num_classes, inputs.shape[1]),
         "resnet18": partial(models.resnet18, num_classes),

@@ -29,7 +29,7 @@ def run_grid(
 ) -> None:
     """Run the groups in ``jobs`` worker processes of ``threads`` torch threads each.
 
-    Groups that another process is at are left to it.
+    It returns when every cell has a row, whoever computed it.
     """
     cells = [cell for group in groups for cell in group.cells]
     context = multiprocessing.get_context("spawn")
@@ -75,7 +75,7 @@ def watch(workers: dict[Connection, SpawnProcess], progress: Progress) -> None:
             elif kind == "failed":
                 raise GridStopped(content)
             progress.note(kind, content)
-        progress.refresh()
+        progress.tick()
 
 
 def work(
@@ -86,12 +86,11 @@ def work(
     threading.Thread(target=end_with_parent, daemon=True).start()
     import torch
 
-    from benchmarks.grid import run_group
+    from benchmarks.grid import run_groups
 
     torch.set_num_threads(threads)
     try:
-        for group in groups:
-            run_group(group, results, root, lambda kind, content: sender.send((kind, content)))
+        run_groups(groups, results, root, lambda kind, content: sender.send((kind, content)))
     except Exception as error:
         traceback.print_exc()
         sender.send(("failed", str(error)))
@@ -111,25 +110,35 @@ class Progress:
     def __init__(self, cells: Sequence[Cell]) -> None:
         self.total = len(cells)
         self.done: set[Cell] = set()
+        # A log file needs no line per second.
+        interval = 1.0 if sys.stderr.isatty() else 30.0
         self._bar = tqdm(
             total=sum(cell.cost() for cell in cells),
-            bar_format="{percentage:3.0f}%|{bar:30}| {postfix} [{elapsed}<{remaining}]",
+            bar_format="{percentage:3.0f}%|{bar:30}| {desc} [{elapsed}<{remaining}]",
+            desc=self._count(),
+            mininterval=interval,
+            miniters=0,
+            smoothing=0.05,
             file=sys.stderr,
         )
-        self.refresh()
 
     def __enter__(self) -> Progress:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._bar.refresh()
         self._bar.close()
 
     def note(self, kind: str, content: object) -> None:
         """Take a worker's message into account."""
-        if kind == "done" and isinstance(content, Cell):
-            self._bar.update(0 if content in self.done else content.cost())
+        if kind == "done" and isinstance(content, Cell) and content not in self.done:
             self.done.add(content)
+            self._bar.set_description_str(self._count(), refresh=False)
+            self._bar.update(content.cost())
 
-    def refresh(self) -> None:
-        """Redraw, so that the elapsed time moves."""
-        self._bar.set_postfix_str(f"{len(self.done)} of {self.total} cells")
+    def tick(self) -> None:
+        """Let the elapsed time move."""
+        self._bar.update(0)
+
+    def _count(self) -> str:
+        return f"{len(self.done)} of {self.total} cells"

@@ -100,8 +100,6 @@ def run(args: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         print("stopped; the same command takes it up again", file=sys.stderr)
         return INTERRUPTED
-    if left := unfinished(mine, file):
-        print(f"{len(left)} cells are being run by another process", file=sys.stderr)
     print(file.path)
     return 0
 

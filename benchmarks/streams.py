@@ -166,12 +166,12 @@ def tabular(
         raise UsageError(
             f"{len(train_y)} training rows cannot be cut into {n_experiences} experiences"
         )
-    if order == "random":
-        positions = np.random.default_rng(SPLIT_SEED + 1).permutation(len(train_y))
-    elif order == "source":
-        positions = np.arange(len(train_y))
-    else:
+    if isinstance(order, int):
         positions = np.argsort(table.features[rows, order], kind="stable")
+    elif order == "random":
+        positions = np.random.default_rng(SPLIT_SEED + 1).permutation(len(train_y))
+    else:
+        positions = np.arange(len(train_y))
     parts = np.array_split(positions, n_experiences)
     train_sets = [task_free(train[part], train_y[part]) for part in parts]
     return assemble(train=train_sets, test=[task_free(test, test_y)])
