@@ -106,11 +106,6 @@ def test_a_worker_has_one_torch_thread():
     assert torch.get_num_threads() == 1
 
 
-def test_one_test_file_per_module():
-    modules = [path.stem for path in (ROOT / "avalanche_gmc").glob("[!_]*.py")]
-    assert [name for name in modules if not list(ROOT.glob(f"tests/test_{name}*.py"))] == []
-
-
 @pytest.fixture
 def installed(tmp_path):
     """A folder with our Makefile and an environment that looks installed just now."""
