@@ -1,10 +1,10 @@
 """Seeded random projections of per-example gradients: dense ±1, and sparse.
 
-Letters: N examples, P parameters of the model, p of one of its tensors, d dimensions.
+Letters: N examples, P parameters of the model, p of one block of them, d dimensions.
 
-Both are linear maps R: P → d with E[<Rx, Ry>] = <x, y>, applied tensor by tensor and added up, so
+Both are linear maps R: P → d with E[<Rx, Ry>] = <x, y>, applied block by block and added up, so
 neither a P×d matrix nor an N×P matrix ever exists. All signs and buckets are drawn on the CPU from
-(seed, draw, tensor) whenever they are needed: there is nothing to store, and every process and
+(seed, draw, block) whenever they are needed: there is nothing to store, and every process and
 device sees the same numbers.
 """
 
@@ -35,17 +35,17 @@ class Projection(ABC):
         self._keys = (seed, draw)
 
     @abstractmethod
-    def add(self, out: Tensor, gradients: Tensor, tensor: int, scale: float = 1.0) -> None:
-        """Add the projection of one tensor's gradients to ``out``.
+    def add(self, out: Tensor, gradients: Tensor, block: int, scale: float = 1.0) -> None:
+        """Add the projection of one block's gradients to ``out``.
 
         :param out: N×d, changed in place.
         :param gradients: N×p.
-        :param tensor: the tensor's position among the trainable parameters.
+        :param block: the block's number; the same one must always come with the same p.
         :param scale: a factor on the gradients.
         """
 
-    def _generator(self, tensor: int) -> torch.Generator:
-        return torch.Generator().manual_seed(derive_seed(*self._keys, tensor))
+    def _generator(self, block: int) -> torch.Generator:
+        return torch.Generator().manual_seed(derive_seed(*self._keys, block))
 
 
 class SparseProjection(Projection):
@@ -56,29 +56,23 @@ class SparseProjection(Projection):
     that the variance of a count sketch asks for, and additions become contiguous.
     """
 
-    def add(self, out: Tensor, gradients: Tensor, tensor: int, scale: float = 1.0) -> None:
-        size = gradients.shape[1]
-        signs, starts = self._signs_and_starts(tensor, size)
-        signs = signs.to(gradients)
-        for run, start in enumerate(starts):
+    def add(self, out: Tensor, gradients: Tensor, block: int, scale: float = 1.0) -> None:
+        generator, size = self._generator(block), gradients.shape[1]
+        signs = random_signs(size, generator).to(gradients)
+        starts = torch.randint(self.dim, (math.ceil(size / self.dim),), generator=generator)
+        for run, start in enumerate(starts.tolist()):
             first, last = run * self.dim, min((run + 1) * self.dim, size)
             wrap = min(last, first + self.dim - start)
             for a, b, bucket in ((first, wrap, start), (wrap, last, 0)):
                 target = out[:, bucket : bucket + b - a]
                 target.addcmul_(gradients[:, a:b], signs[a:b], value=scale)
 
-    def _signs_and_starts(self, tensor: int, size: int) -> tuple[Tensor, list[int]]:
-        generator = self._generator(tensor)
-        signs = random_signs(size, generator)
-        starts = torch.randint(self.dim, (math.ceil(size / self.dim),), generator=generator)
-        return signs, starts.tolist()
-
 
 class RademacherProjection(Projection):
     """The paper's projection on d vectors of independent ±1, scaled by 1/sqrt(d)."""
 
-    def add(self, out: Tensor, gradients: Tensor, tensor: int, scale: float = 1.0) -> None:
-        generator, size = self._generator(tensor), gradients.shape[1]
+    def add(self, out: Tensor, gradients: Tensor, block: int, scale: float = 1.0) -> None:
+        generator, size = self._generator(block), gradients.shape[1]
         alpha = scale / math.sqrt(self.dim)
         rows = max(1, CHUNK_ENTRIES // self.dim)
         for a in range(0, size, rows):

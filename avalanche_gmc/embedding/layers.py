@@ -1,96 +1,102 @@
 """Per-example weight gradients of single layers, from what goes in and the error that comes back.
 
-Letters: N examples, C input channels, O output channels, T positions (pixels, tokens), p
-parameters of a tensor. Gradients are of the loss of each example alone, N×p, with the weights of
-convolutions flattened channels-last (O, height, width, C): that is the order in which the
-windows of an image lie in memory.
+Letters: N examples, C input channels, O output channels, T positions (pixels, tokens).
+
+Gradients are of the loss of each example alone. A rule yields a tensor's gradient in blocks of
+``step`` output channels, N×(step·C·...), so that the N gradients of a large layer never exist at
+once. The weights of convolutions are flattened channels last (O, height, width, C): that is the
+order in which the windows of an image lie in memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-LayerRule = Callable[[Any, Tensor, Tensor], Tensor]
+LayerRule = Callable[[Any, Tensor, Tensor, int], Iterator[Tensor]]
 
 
-def flatten_gradient(gradient: Tensor) -> Tensor:
-    """The gradients of one parameter as a matrix, channels last: N×(its shape) → N×p."""
-    return gradient.movedim(2, -1).flatten(1) if gradient.ndim > 3 else gradient.flatten(1)
+def split_gradient(gradient: Tensor, step: int) -> Iterator[Tensor]:
+    """A materialised gradient, N×O×..., in blocks of ``step`` along O, channels last."""
+    ordered = gradient.movedim(2, -1) if gradient.ndim > 3 else gradient
+    for first in range(0, gradient.shape[1], step):
+        yield ordered[:, first : first + step].flatten(1)
 
 
-def linear_weight(layer: nn.Linear, inputs: Tensor, errors: Tensor) -> Tensor:
-    """N×...×C and N×...×O → N×(O·C)."""
-    inputs, errors = _positions_last(inputs), _positions_last(errors)
-    return torch.einsum("nto,ntc->noc", errors, inputs).flatten(1)
+def linear_weight(layer: nn.Linear, inputs: Tensor, errors: Tensor, step: int) -> Iterator[Tensor]:
+    """N×...×C and N×...×O → blocks of N×(O·C)."""
+    inputs, errors = _as_positions(inputs), _as_positions(errors)
+    for some in torch.split(errors, step, dim=2):
+        yield torch.einsum("nto,ntc->noc", some, inputs).flatten(1)
 
 
-def conv2d_weight(layer: nn.Conv2d, inputs: Tensor, errors: Tensor) -> Tensor:
-    """N×C×height×width and N×O×height'×width' → N×p."""
+def conv2d_weight(layer: nn.Conv2d, inputs: Tensor, errors: Tensor, step: int) -> Iterator[Tensor]:
+    """N×C×height×width and N×O×height'×width' → blocks of N×(O·C/groups·kernel pixels)."""
     windows = _windows(layer, inputs)
     errors = errors.movedim(1, -1).flatten(1, 2)
-    grouped = errors.reshape(*errors.shape[:2], layer.groups, -1)
-    return torch.einsum("ntgo,ntkgc->ngokc", grouped, windows).flatten(1)
+    if layer.groups == 1:
+        for some in torch.split(errors, step, dim=2):
+            yield torch.einsum("nto,ntc->noc", some, windows[:, :, 0].flatten(2)).flatten(1)
+    else:
+        grouped = errors.reshape(*errors.shape[:2], layer.groups, -1)
+        whole = torch.einsum("ntgo,ntgkc->ngokc", grouped, windows).flatten(1, 2)
+        for some in torch.split(whole, step, dim=1):
+            yield some.flatten(1)
 
 
-def norm_weight(layer: Any, inputs: Tensor, errors: Tensor) -> Tensor:
-    """Batch norm by running statistics: N×C×... and N×C×... → N×C."""
-    products = channel_sums(layer, inputs, inputs * errors)
-    centred = products - layer.running_mean * channel_sums(layer, inputs, errors)
-    scaled: Tensor = centred * torch.rsqrt(layer.running_var + layer.eps)
-    return scaled
+def norm_weight(layer: Any, inputs: Tensor, errors: Tensor, step: int) -> Iterator[Tensor]:
+    """Batch norm by running statistics: N×C×... and N×C×... → blocks of N×C."""
+    products, sums = _sum_positions(inputs * errors), _sum_positions(errors)
+    scale = torch.rsqrt(layer.running_var + layer.eps)
+    yield from split_gradient((products - layer.running_mean * sums) * scale, step)
 
 
-def channel_sums(layer: nn.Module, inputs: Tensor, errors: Tensor) -> Tensor:
-    """The bias of convolutions and batch norms: N×O×... → N×O."""
-    return errors.sum(dim=tuple(range(2, errors.ndim))) if errors.ndim > 2 else errors
+def channels_first_bias(layer: Any, inputs: Tensor, errors: Tensor, step: int) -> Iterator[Tensor]:
+    """Convolutions and batch norms: N×O×... → blocks of N×O."""
+    yield from split_gradient(_sum_positions(errors), step)
 
 
-def position_sums(layer: nn.Linear, inputs: Tensor, errors: Tensor) -> Tensor:
-    """The bias of linear layers: N×...×O → N×O."""
-    return _positions_last(errors).sum(dim=1)
+def channels_last_bias(layer: Any, inputs: Tensor, errors: Tensor, step: int) -> Iterator[Tensor]:
+    """Linear layers: N×...×O → blocks of N×O."""
+    yield from split_gradient(_as_positions(errors).sum(dim=1), step)
 
 
 RULES: dict[type[nn.Module], dict[str, LayerRule]] = {
-    nn.Linear: {"weight": linear_weight, "bias": position_sums},
-    nn.Conv2d: {"weight": conv2d_weight, "bias": channel_sums},
-    nn.BatchNorm1d: {"weight": norm_weight, "bias": channel_sums},
-    nn.BatchNorm2d: {"weight": norm_weight, "bias": channel_sums},
+    nn.Linear: {"weight": linear_weight, "bias": channels_last_bias},
+    nn.Conv2d: {"weight": conv2d_weight, "bias": channels_first_bias},
+    nn.BatchNorm1d: {"weight": norm_weight, "bias": channels_first_bias},
+    nn.BatchNorm2d: {"weight": norm_weight, "bias": channels_first_bias},
 }
 """Exact types only: a subclass may compute something else in its forward."""
 
 
-def _positions_last(values: Tensor) -> Tensor:
+def _as_positions(values: Tensor) -> Tensor:
     """N×...×C → N×T×C."""
     return values.reshape(len(values), -1, values.shape[-1])
 
 
+def _sum_positions(values: Tensor) -> Tensor:
+    """N×C×... → N×C."""
+    return values.flatten(2).sum(dim=2) if values.ndim > 2 else values
+
+
 def _windows(layer: nn.Conv2d, inputs: Tensor) -> Tensor:
-    """What each output pixel sees: N×C×height×width → N×T×(kernel pixels)×groups×(C/groups)."""
-    channels_last = F.pad(inputs, _padding(layer), mode=_PAD_MODES[layer.padding_mode])
-    windows = channels_last.movedim(1, -1)
+    """What each output pixel sees: N×C×height×width → N×T×groups×(kernel pixels)×(C/groups)."""
+    mode = "constant" if layer.padding_mode == "zeros" else layer.padding_mode
+    # PyTorch derives this list for every kind of padding, "same" included.
+    padded = F.pad(inputs, layer._reversed_padding_repeated_twice, mode=mode)
+    windows = padded.movedim(1, -1)
     for dim in (0, 1):
-        span = layer.dilation[dim] * (layer.kernel_size[dim] - 1) + 1
-        windows = windows.unfold(1 + dim, span, layer.stride[dim])
+        reach = layer.dilation[dim] * (layer.kernel_size[dim] - 1) + 1
+        windows = windows.unfold(1 + dim, reach, layer.stride[dim])
         windows = windows[..., :: layer.dilation[dim]]
-    # N×height'×width'×C×(kernel height)×(kernel width), and C must lie innermost.
-    windows = windows.movedim(3, -1).flatten(3, 4).flatten(1, 2)
-    return windows.reshape(*windows.shape[:3], layer.groups, -1)
-
-
-def _padding(layer: nn.Conv2d) -> list[int]:
-    """Left, right, top, bottom."""
-    # Derived by PyTorch for every padding argument, "same" included.
-    return layer._reversed_padding_repeated_twice
-
-
-_PAD_MODES = {
-    "zeros": "constant",
-    "reflect": "reflect",
-    "replicate": "replicate",
-    "circular": "circular",
-}
+    # Now N×height'×width'×C×(kernel height)×(kernel width); C lies innermost for fast copies.
+    examples, height, width, channels, *kernel = windows.shape
+    parts = windows.reshape(examples, height, width, layer.groups, -1, *kernel)
+    return parts.movedim(4, -1).reshape(
+        examples, height * width, layer.groups, -1, channels // layer.groups
+    )

@@ -22,8 +22,8 @@ from avalanche_gmc.projection import PROJECTIONS, Projection
 BATCH_SIZES = {"sparse": 64, "rademacher": 256}
 """Small batches stay in the cache; the dense matrix pays only if many examples share a chunk."""
 
-PIECE_ELEMENTS = {"sparse": 2**22, "rademacher": 2**26}
-"""Most numbers of per-example gradients at once: 16 MiB, or 256 MiB of float32."""
+WORK_ELEMENTS = {"sparse": 2**23, "rademacher": 2**26}
+"""Most numbers in temporaries of per-example gradients: 32 MiB, or 256 MiB of float32."""
 
 NORM_BATCH = 64
 """Examples at once when tensors are measured one by one."""
@@ -67,7 +67,7 @@ class RandomProjectionEmbedding(DrawsEmbedding[Tensor]):
         self._projection = projection
         self._balance = balance
         self._engines: dict[int, PerExampleGradients] = {}
-        self._scales = torch.ones(draws, len(self._gradients(0).names), dtype=torch.float64)
+        self._scales = torch.ones(draws, len(self._gradients(0).parameters), dtype=torch.float64)
 
     @property
     def dim(self) -> int:
@@ -87,7 +87,7 @@ class RandomProjectionEmbedding(DrawsEmbedding[Tensor]):
         projected = self._zeros(len(inputs), self._dim)
         for piece in self._gradients(draw).pieces(inputs, targets):
             out = projected[piece.rows]
-            projection.add(out, piece.gradients, piece.tensor, scales[piece.tensor])
+            projection.add(out, piece.gradients, piece.block, scales[piece.tensor])
         require_finite(projected, rows, draw)
         store[rows, draw * self._dim : (draw + 1) * self._dim] = projected
 
@@ -97,7 +97,7 @@ class RandomProjectionEmbedding(DrawsEmbedding[Tensor]):
     def _gradients(self, draw: int) -> PerExampleGradients:
         if draw not in self._engines:
             self._engines[draw] = PerExampleGradients(
-                self._draws[draw], self._loss, PIECE_ELEMENTS[self._projection]
+                self._draws[draw], self._loss, WORK_ELEMENTS[self._projection]
             )
         return self._engines[draw]
 
@@ -110,12 +110,12 @@ class RandomProjectionEmbedding(DrawsEmbedding[Tensor]):
         Measured after the projection, where tied tensors and reused layers have been added up.
         """
         projection, engine = self._projection_of(draw), self._gradients(draw)
-        squares = torch.zeros(len(engine.names), dtype=torch.float64)
+        squares = torch.zeros(len(engine.parameters), dtype=torch.float64)
         for a in range(0, len(inputs), NORM_BATCH):
             x, y = inputs[a : a + NORM_BATCH], targets[a : a + NORM_BATCH]
-            projected = self._zeros(len(engine.names), len(x), self._dim)
+            projected = self._zeros(len(engine.parameters), len(x), self._dim)
             for piece in engine.pieces(x, y):
-                projection.add(projected[piece.tensor, piece.rows], piece.gradients, piece.tensor)
+                projection.add(projected[piece.tensor, piece.rows], piece.gradients, piece.block)
             squares += projected.square().sum(dim=(1, 2)).double().cpu()
         return (squares / len(inputs)).sqrt()
 
