@@ -18,6 +18,7 @@ from benchmarks.data import CIFAR10_BINARY, Layout, ensure
 from benchmarks.sources import CIFAR10_BATCHES
 
 Floats = npt.NDArray[np.float32]
+Doubles = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 

@@ -187,6 +187,12 @@ def model_of(stream: str) -> str:
     return STREAMS[stream]
 
 
+def datasets_of(streams: Sequence[str]) -> list[str]:
+    """The data sets to fetch for some streams; digits and a user's table need none."""
+    names = [stream.partition("-")[2] for stream in streams if not stream.startswith(CSV_PREFIX)]
+    return [name for name in dict.fromkeys(names) if name and name != "digits"]
+
+
 def make_cells(
     experiment: str,
     streams: Sequence[str],

@@ -25,7 +25,7 @@ from benchmarks.cells import EXPERIMENTS, Cell, Group
 from benchmarks.methods import make_buffer
 from benchmarks.opening import Stream, open_stream
 from benchmarks.results import COLUMNS, ResultsFile
-from benchmarks.selection import Selected, select
+from benchmarks.selection import Selected, naming, select
 from benchmarks.training import (
     PlayedBackBuffer,
     Recipe,
@@ -37,10 +37,6 @@ from benchmarks.training import (
 Report = Callable[[str, Any], None]
 
 WAIT_SECONDS = 1.0
-
-
-class CellError(RuntimeError):
-    """A cell failed; the message names it."""
 
 
 def run_groups(groups: Sequence[Group], results: Path, root: Path | None, report: Report) -> None:
@@ -83,15 +79,14 @@ def run_claimed(group: Group, results: Path, root: Path | None, report: Report) 
     if not cells:
         return
     report("cell", cells[0].describe())
-    stream = open_stream(cells[0].stream, root, cells[0].train_fraction)
+    with naming(cells[0]):
+        stream = open_stream(cells[0].stream, root, cells[0].train_fraction)
     kept = results / ".work" / f"{group.name()}-{source_digest()}.pt"
     selected = selections(cells, stream, kept, report)
     for cell in cells:
         report("cell", cell.describe())
-        try:
+        with naming(cell):
             row = measure(cell, stream, selected.get(cell.key()))
-        except Exception as error:
-            raise CellError(f"{cell.describe()} failed: {error}") from error
         file.append(row)
         report("done", cell)
     kept.unlink(missing_ok=True)

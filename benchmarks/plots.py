@@ -120,7 +120,7 @@ def save(figure: Any, stem: Path) -> list[Path]:
     return paths
 
 
-def panels(count: int) -> tuple[Any, list[Any]]:
+def panels(count: int, y_label: str = "accuracy on the whole test set") -> tuple[Any, list[Any]]:
     """A figure with ``count`` panels, at most two in a row."""
     columns = min(count, 2)
     lines = math.ceil(count / columns)
@@ -129,7 +129,8 @@ def panels(count: int) -> tuple[Any, list[Any]]:
     axes = list(grid.flat)
     for spare in axes[count:]:
         spare.set_visible(False)
-    for axis in axes[:count]:
+    for position, axis in enumerate(axes[:count]):
+        axis.set_ylabel("" if position % columns else y_label)
         axis.grid(color="#DDDDDD", linewidth=0.6)
         axis.spines[["top", "right"]].set_visible(False)
     return figure, axes[:count]
@@ -146,7 +147,6 @@ def draw_curves(rows: Sequence[Row]) -> Any:
         sizes = sorted({size for line in lines.values() for size in line})
         memory_axis(axis, sizes)
         axis.set_title(TITLES.get(stream, stream), fontsize=11)
-        axis.set_ylabel("accuracy on the whole test set")
     legend(figure, axes)
     return figure
 
@@ -172,7 +172,6 @@ def draw_trajectories(rows: Sequence[Row]) -> Any:
         axis.xaxis.set_major_locator(FixedLocator(range(1, 1 + max(map(len, lines.values())))))
         axis.set_title(TITLES.get(stream, stream), fontsize=11)
         axis.set_xlabel("experiences seen")
-        axis.set_ylabel("accuracy on the whole test set")
     legend(figure, axes)
     return figure
 
@@ -220,7 +219,7 @@ def legend(figure: Any, axes: Sequence[Any]) -> None:
 
 def draw_class_frequencies(rows: Sequence[Row]) -> Any:
     """Share of each class in each experience, as stacked bars."""
-    figure, axes = panels(len(rows))
+    figure, axes = panels(len(rows), y_label="share of the examples")
     for axis, row in zip(axes, rows, strict=True):
         counts = [numbers(part) for part in row["class_counts_per_experience"].split("|")]
         shares = [[value / sum(experience) for value in experience] for experience in counts]
@@ -244,6 +243,5 @@ def draw_class_frequencies(rows: Sequence[Row]) -> Any:
         axis.xaxis.set_major_locator(FixedLocator(range(1, len(shares) + 1)))
         axis.set_title(TITLES.get(row["stream"], row["stream"]), fontsize=11)
         axis.set_xlabel("experience")
-        axis.set_ylabel("share of the examples")
     legend(figure, axes)
     return figure

@@ -26,11 +26,12 @@ from benchmarks.cells import (
     PRESETS,
     STREAMS,
     Cell,
+    datasets_of,
     make_cells,
     make_groups,
     shard,
 )
-from benchmarks.data import add_root_argument
+from benchmarks.data import add_root_argument, ensure
 from benchmarks.results import RESULTS, ResultsFile
 
 INTERRUPTED = 130
@@ -85,6 +86,8 @@ def run(args: argparse.Namespace) -> int:
     file = ResultsFile(args.results / f"{args.experiment}.csv")
     left = unfinished(mine, file)
     print(f"{len(mine) - len(left)} of {len(mine)} cells are finished", file=sys.stderr)
+    for name in datasets_of([cell.stream for cell in left]):
+        ensure(name, args.data_root)
     try:
         if left:
             run_grid(

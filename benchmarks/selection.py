@@ -8,7 +8,8 @@ and each experience is embedded once for all of them.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +20,19 @@ from benchmarks.cells import EXPERIMENTS, METHODS, Cell
 from benchmarks.methods import SharedEmbedding, make_buffer, make_embedding
 from benchmarks.opening import Stream
 from benchmarks.training import Memory
+
+
+class CellError(RuntimeError):
+    """A cell failed; the message names it."""
+
+
+@contextmanager
+def naming(cell: Cell) -> Iterator[None]:
+    """Let an error inside the block say which cell it befell."""
+    try:
+        yield
+    except Exception as error:
+        raise CellError(f"{cell.describe()} failed: {error}") from error
 
 
 @dataclass
@@ -68,11 +82,13 @@ def select(
     for step, experience in enumerate(experiences):
         if embedding is not None:
             report("cell", f"embedding of {first.describe()}, experience {step}")
-            embedding.prepare(experience.dataset)
+            with naming(first):
+                embedding.prepare(experience.dataset)
         for cell, buffer in buffers.items():
             report("cell", f"selection of {cell.describe()}, experience {step}")
             start = time.perf_counter()
-            update(buffer, experience, derive_seed(cell.seed, cell.memory_size, step))
+            with naming(cell):
+                update(buffer, experience, derive_seed(cell.seed, cell.memory_size, step))
             selected[cell].selection_seconds += time.perf_counter() - start
             if step == len(experiences) - 1 or needs_all(cell):
                 selected[cell].memories[step] = memory_of(buffer)

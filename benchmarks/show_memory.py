@@ -10,7 +10,6 @@ row, the heaviest exemplars first; the number below an image is its weight relat
 from __future__ import annotations
 
 import argparse
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -53,25 +52,30 @@ def run(args: argparse.Namespace) -> int:
         train_fraction=args.train_fraction,
     )
     from benchmarks.opening import open_stream
+    from benchmarks.plots import LABELS, TITLES
     from benchmarks.selection import select
 
     stream = open_stream(args.stream, args.data_root, args.train_fraction)
     selected = select([cell], stream, lambda *_: None)[cell.key()]
     memory = selected.memories[selected.steps[-1]]
+    images = digit_images(memory.inputs) if "digits" in args.stream else memory.inputs
     name = f"{args.stream}-{args.method}-{args.memory_size}-{args.seed}.png"
     path = args.output or RESULTS / "memories" / name
-    residual = "" if memory.residual is None else f", residual {memory.residual:.3f}"
-    title = f"{args.method}: {len(memory.labels)} exemplars of {args.stream}{residual}"
+    residual = "" if memory.residual is None else f"; residual {memory.residual:.3f}"
+    seen = sum(map(sum, stream.class_counts()))
+    kept = f"{len(memory.labels)} of {seen:,} images"
+    title = f"{LABELS[args.method]}: {kept}, {TITLES[args.stream]}{residual}"
     names = CLASSES.get(args.stream, " ".join(map(str, range(10)))).split()
-    draw(memory, names, title, path)
+    draw(images, memory, names, title, path)
     print(path)
     return 0
 
 
-def draw(memory: Any, names: Sequence[str], title: str, path: Path) -> None:
+def draw(images: Any, memory: Any, names: Sequence[str], title: str, path: Path) -> None:
     """Write the contact sheet.
 
-    :param memory: a :class:`benchmarks.training.Memory` of images or of flattened square ones.
+    :param images: the exemplars, n×C×H×W.
+    :param memory: a :class:`benchmarks.training.Memory` with their labels and weights.
     :param names: of the classes.
     """
     import matplotlib as mpl
@@ -89,7 +93,7 @@ def draw(memory: Any, names: Sequence[str], title: str, path: Path) -> None:
             axis.axis("off")
         line[0].text(-0.25, 0.5, names[label], ha="right", va="center", transform=line[0].transAxes)
         for axis, index in zip(line, members, strict=False):
-            axis.imshow(displayable(memory.inputs[index]), cmap="gray", interpolation="nearest")
+            axis.imshow(displayable(images[index]), cmap="gray", interpolation="nearest")
             if weights is not None:
                 relative = float(weights[index]) / max(float(weights.mean()), 1e-12)
                 axis.set_title(f"{relative:.2g}", y=-0.42, fontsize=7)
@@ -115,11 +119,21 @@ def rows_of_classes(
     return rows
 
 
+def digit_images(inputs: Any) -> Any:
+    """The n×1×8×8 pixels behind the standardised features of digits."""
+    import torch
+
+    from benchmarks import arrays, streams
+
+    table = arrays.digits()
+    train, _ = streams.split_rows(table, streams.DIGITS_TEST_SHARE)
+    mean, deviation = streams.statistics(table, train)
+    pixels = inputs * torch.from_numpy(deviation) + torch.from_numpy(mean)
+    return pixels.reshape(-1, 1, 8, 8)
+
+
 def displayable(image: Any) -> Any:
-    """An image scaled to 0…1, height×width or height×width×3, from a normalised tensor."""
-    if image.ndim == 1:
-        side = math.isqrt(len(image))
-        image = image.reshape(1, side, side)
+    """An image scaled to 0…1, H×W or H×W×3, from a C×H×W tensor on any scale."""
     low, high = float(image.min()), float(image.max())
     scaled = (image - low) / max(high - low, 1e-12)
     return scaled[0].numpy() if len(scaled) == 1 else scaled.permute(1, 2, 0).numpy()

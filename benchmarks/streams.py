@@ -31,7 +31,7 @@ from torch.utils.data import TensorDataset
 from torchvision import transforms
 
 from benchmarks import UsageError, arrays
-from benchmarks.arrays import Images, Labels, Table
+from benchmarks.arrays import Doubles, Images, Labels, Table
 from benchmarks.data import CIFAR10_PICKLED, data_root, ensure
 
 # Mean and deviation of the training pixels, the numbers Avalanche's own benchmarks use.
@@ -186,20 +186,31 @@ def standardized(
 
     :returns: train inputs and labels, test inputs and labels, and the table's rows in train.
     """
-    order = np.random.default_rng(SPLIT_SEED).permutation(len(table.labels))
-    num_test = round(test_share * len(order))
-    if not 0 < num_test < len(order):
-        raise UsageError(f"{table.name} has too few rows ({len(order)}) to set a test set aside")
-    test, train = np.sort(order[:num_test]), np.sort(order[num_test:])
-    mean = table.features[train].mean(axis=0, dtype=np.float64)
-    deviation = table.features[train].std(axis=0, dtype=np.float64)
-    deviation[deviation == 0] = 1.0
+    train, test = split_rows(table, test_share)
+    mean, deviation = statistics(table, train)
     train = train[subsample(len(train), train_fraction)]
     scaled = [
         torch.from_numpy(((table.features[rows] - mean) / deviation).astype(np.float32))
         for rows in (train, test)
     ]
     return (scaled[0], table.labels[train]), (scaled[1], table.labels[test]), train
+
+
+def split_rows(table: Table, test_share: float) -> tuple[Labels, Labels]:
+    """Sorted positions of the training rows and of the test rows, the same in every run."""
+    order = np.random.default_rng(SPLIT_SEED).permutation(len(table.labels))
+    num_test = round(test_share * len(order))
+    if not 0 < num_test < len(order):
+        raise UsageError(f"{table.name} has too few rows ({len(order)}) to set a test set aside")
+    return np.sort(order[num_test:]), np.sort(order[:num_test])
+
+
+def statistics(table: Table, rows: Labels) -> tuple[Doubles, Doubles]:
+    """Mean and deviation of each feature over some rows; 1 for a feature that is constant."""
+    mean = table.features[rows].mean(axis=0, dtype=np.float64)
+    deviation = table.features[rows].std(axis=0, dtype=np.float64)
+    deviation[deviation == 0] = 1.0
+    return mean, deviation
 
 
 def subsample(count: int, fraction: float) -> Labels:
