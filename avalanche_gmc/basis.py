@@ -83,12 +83,15 @@ class Basis:
 
     def solve(self, coordinates: Tensor) -> Tensor:
         """Weights of the picked atoms whose sum has the given coordinates in the basis: k → k."""
-        solution = torch.linalg.solve_triangular(self.factor, coordinates[:, None], upper=True)
+        solution: Tensor = torch.linalg.solve_triangular(
+            self.factor, coordinates[:, None], upper=True
+        )
         return solution[:, 0]
 
     def coordinates(self, correlations: Tensor) -> Tensor:
         """Coordinates of a vector's projection, from its inner products with the atoms: k → k."""
-        solution = torch.linalg.solve_triangular(self.factor.T, correlations[:, None], upper=False)
+        column = correlations[:, None]
+        solution: Tensor = torch.linalg.solve_triangular(self.factor.T, column, upper=False)
         return solution[:, 0]
 
     def combine(self, coordinates: Tensor) -> Tensor:

@@ -20,6 +20,9 @@ CHUNK_ELEMENTS = 2**23
 """Temporaries of structured dictionaries stay below this many numbers (32 MiB of float32)."""
 
 
+BLOCK_ROWS = 512
+
+
 class Dictionary(ABC):
     """N atoms of dimension D as a linear operator."""
 
@@ -54,7 +57,7 @@ class Dictionary(ABC):
 
     @abstractmethod
     def norms(self) -> Tensor:
-        """Euclidean norms of the atoms: N, float64."""
+        """Euclidean norms of the atoms: N, float64 (float32 on devices without it)."""
 
     @abstractmethod
     def rows(self, indices: Tensor) -> Tensor:
@@ -62,7 +65,7 @@ class Dictionary(ABC):
 
     @abstractmethod
     def sum(self) -> Tensor:
-        """The sum of all atoms: D, float64."""
+        """The sum of all atoms: D, float64 (float32 on devices without it)."""
 
     @abstractmethod
     def take(self, indices: Tensor) -> Self:
@@ -119,16 +122,31 @@ class DenseDictionary(Dictionary):
         return self.atoms.nbytes
 
     def correlate(self, vectors: Tensor) -> Tensor:
-        return self.atoms @ vectors.to(self.atoms)
+        vectors = vectors.to(self.atoms).contiguous()
+        if vectors.ndim == 1 or self.device.type != "cpu":
+            return self.atoms @ vectors
+        # Products of a tall matrix with a few columns run up to 1.5 times faster in blocks of rows.
+        result = self.atoms.new_empty(self.num_atoms, vectors.shape[1])
+        for start in range(0, self.num_atoms, BLOCK_ROWS):
+            block = slice(start, start + BLOCK_ROWS)
+            torch.mm(self.atoms[block], vectors, out=result[block])
+        return result
 
     def norms(self) -> Tensor:
-        return torch.linalg.vector_norm(self.atoms, dim=1, dtype=torch.float64)
+        # Much faster than in float64; rows whose squares leave the range are done again.
+        norms: Tensor = torch.linalg.vector_norm(self.atoms, dim=1).to(_widest(self.device))
+        if self.dtype == torch.float32:
+            extreme = ((norms < 1e-15) | (norms > 1e15) | norms.isnan()).nonzero()[:, 0]
+            for part in torch.split(extreme, BLOCK_ROWS):
+                rows = self.atoms[part].to(norms.dtype)
+                norms[part] = torch.linalg.vector_norm(rows, dim=1)
+        return norms
 
     def rows(self, indices: Tensor) -> Tensor:
         return self.atoms[indices]
 
     def sum(self) -> Tensor:
-        return self.atoms.sum(dim=0, dtype=torch.float64)
+        return self.atoms.sum(dim=0, dtype=_widest(self.device))
 
     def take(self, indices: Tensor) -> Self:
         return type(self)(self.atoms[indices])
@@ -143,7 +161,7 @@ class DenseDictionary(Dictionary):
 
 
 class LastLayerDictionary(Dictionary):
-    """Gradients of a linear layer: atom n is the concatenation over s of ``errors[s, n] ⊗ features[s, n]``.
+    """Gradients of a linear layer: atom n is ``errors[s, n] ⊗ features[s, n]``, concatenated over s.
 
     Holds N·S·(K+H) numbers instead of N·S·K·H, and no operation materialises more than a chunk.
 
@@ -198,19 +216,21 @@ class LastLayerDictionary(Dictionary):
         return result[:, 0] if vectors.ndim == 1 else result
 
     def norms(self) -> Tensor:
-        errors = torch.linalg.vector_norm(self.errors, dim=2, dtype=torch.float64)
-        features = torch.linalg.vector_norm(self.features, dim=2, dtype=torch.float64)
-        return torch.linalg.vector_norm(errors * features, dim=0)
+        wide = _widest(self.device)
+        errors = torch.linalg.vector_norm(self.errors, dim=2, dtype=wide)
+        features = torch.linalg.vector_norm(self.features, dim=2, dtype=wide)
+        norms: Tensor = torch.linalg.vector_norm(errors * features, dim=0)
+        return norms
 
     def rows(self, indices: Tensor) -> Tensor:
         errors, features = self.errors[:, indices], self.features[:, indices]
         return torch.einsum("smk,smh->mskh", errors, features).reshape(len(indices), self.dim)
 
     def sum(self) -> Tensor:
-        total = self.errors.new_zeros(self.dim, dtype=torch.float64)
+        total = self.errors.new_zeros(self.dim, dtype=_widest(self.device))
         for start, stop in _chunks(self.num_atoms, self.errors.shape[2] + self.features.shape[2]):
-            errors = self.errors[:, start:stop].double()
-            total += (errors.mT @ self.features[:, start:stop].double()).flatten()
+            errors = self.errors[:, start:stop].to(total.dtype)
+            total += (errors.mT @ self.features[:, start:stop].to(total.dtype)).flatten()
         return total
 
     def take(self, indices: Tensor) -> Self:
@@ -234,6 +254,11 @@ def _chunks(num_atoms: int, numbers_per_atom: int) -> Iterator[tuple[int, int]]:
     step = max(1, CHUNK_ELEMENTS // max(1, numbers_per_atom))
     for start in range(0, num_atoms, step):
         yield start, min(num_atoms, start + step)
+
+
+def _widest(device: torch.device) -> torch.dtype:
+    """float64, or what a device without it has."""
+    return torch.float32 if device.type == "mps" else torch.float64
 
 
 def _check_floating(name: str, tensor: Tensor) -> None:

@@ -70,6 +70,7 @@ def _cholesky(gram: Tensor) -> Tensor:
     """The lower factor, of the nearest matrix that has one if rounding left this one without."""
     jitter = 0.0
     while True:
+        factor: Tensor
         factor, failed = torch.linalg.cholesky_ex(gram)
         if failed == 0:
             return factor

@@ -22,21 +22,21 @@ class Precision:
     """What rounding allows to tell apart, for atoms of unit length.
 
     :param tie: scores this close, relative to the residual, are compared again in float64.
+    :param ols_tie: the same for rule "ols", whose distances carry a rounding error of their own.
     :param dependent: an atom this close to the picked span counts as inside it.
     :param spent: a residual this small, relative to the target, is rounding noise.
     """
 
     tie: float
+    ols_tie: float
     dependent: float
     spent: float
 
 
 PRECISION = {
-    torch.float32: Precision(tie=1e-5, dependent=1e-3, spent=1e-6),
-    torch.float64: Precision(tie=1e-14, dependent=1e-7, spent=1e-14),
+    torch.float32: Precision(tie=1e-5, ols_tie=1e-4, dependent=1e-3, spent=1e-6),
+    torch.float64: Precision(tie=1e-14, ols_tie=1e-10, dependent=1e-7, spent=1e-14),
 }
-OLS_TIE_FACTOR = 10.0
-"""The distance in the score of rule "ols" carries a rounding error of its own."""
 EQUAL = 1e-13
 """Scores this close in float64, relative to the residual, are equal: the lower index wins."""
 SETTLE_ROWS = 256
@@ -55,6 +55,7 @@ class Scoreboard:
         self.rule = rule
         self.norms = norms
         self.precision = PRECISION[dictionary.dtype]
+        self.tie = self.precision.ols_tie if rule == "ols" else self.precision.tie
         self._inverse_norms = norms.reciprocal().nan_to_num(posinf=0.0).to(dictionary.dtype)
         self._unpicked = norms > 0
         self._eligible = self._unpicked.clone()
@@ -88,23 +89,38 @@ class Scoreboard:
         self._correlations = overlap[:, 0].clone()
         self._distances -= overlap[:, 1:].square().sum(dim=1)
 
-    def best(self, count: int) -> tuple[Tensor, float]:
-        """The ``count`` best candidates, by ascending index, and the best score left outside."""
-        ranked = self._rank(self._correlations, self._distances)
-        ranked = ranked.masked_fill_(~self._eligible, -torch.inf)
-        available = int(self._eligible.sum())
-        if available <= count:
-            return self._eligible.nonzero()[:, 0], -torch.inf
-        top = ranked.topk(count + 1)
-        return top.indices[:count].sort().values, float(top.values[count])
+    def best(self, count: int, known: int | None = None) -> Tensor:
+        """The ``count`` best candidates, fewer if there are not as many, by ascending index.
+
+        :param known: a candidate that must be among them.
+        """
+        ranked = self._ranked()
+        if known is not None:
+            ranked[known] = torch.inf
+        candidates = ranked > -torch.inf
+        if int(candidates.sum()) > count:
+            lowest = ranked.topk(count).values[-1]
+            tie = self.tie * lowest.abs()
+            candidates = ranked > lowest + tie
+            border = (ranked >= lowest - tie) & ~candidates
+            candidates[border.nonzero()[: count - int(candidates.sum()), 0]] = True
+        return candidates.nonzero()[:, 0]
+
+    def best_score_outside(self, members: Tensor) -> float:
+        """The best score of all atoms but the members."""
+        return float(self._ranked().index_fill_(0, members, -torch.inf).max())
+
+    def are_candidates(self, indices: Tensor) -> Tensor:
+        """Which of the chosen atoms may be picked: m, boolean."""
+        return self._eligible[indices]
 
     def rows(self, indices: Tensor) -> Tensor:
         """The chosen atoms at unit length: m×D."""
         return self.dictionary.rows(indices) * self._inverse_norms[indices, None]
 
     def correlations(self, indices: Tensor) -> Tensor:
-        """Inner products of the chosen atoms, at unit length, with the last residual: m, float64."""
-        return self._correlations[indices].double().cpu()
+        """Inner products of the chosen atoms, at unit length, with the last residual: m."""
+        return self._correlations[indices]
 
     def mark_picked(self, indices: Tensor) -> None:
         """These atoms are in the coreset: candidates no more."""
@@ -115,7 +131,9 @@ class Scoreboard:
         """These atoms are in the span of the picked ones: no candidates until the next sweep."""
         self._eligible[indices] = False
 
-    def verify(self, path: Tensor, basis: Tensor, coefficients: Tensor, picks: Tensor) -> int:
+    def verify(
+        self, path: Tensor, basis: Tensor, coefficients: Tensor, picks: Tensor, trusted: int
+    ) -> tuple[int, int | None]:
         """How many leading picks the whole dictionary would have made; scores move on to there.
 
         One matrix–matrix product gives the scores of all atoms before each of the picks on trial.
@@ -124,6 +142,8 @@ class Scoreboard:
         :param basis: b×D, the orthonormal vectors that the picks add to the span.
         :param coefficients: b, float64, of the first residual on the basis.
         :param picks: b, indices of the atoms picked on trial.
+        :param trusted: this many leading picks are known to be right.
+        :returns: the number of right picks, and what the next one should have been if it is wrong.
         """
         block = torch.cat([path[:1].to(basis), basis])
         overlap = self.dictionary.correlate(block.T).mul_(self._inverse_norms[:, None])
@@ -132,11 +152,16 @@ class Scoreboard:
         correlations = overlap.cumsum_(dim=1)
         ranked = self._rank(correlations, distances)
         ranked.masked_fill_(~self._eligible[:, None], -torch.inf)
-        accepted = self._count_agreeing(ranked, distances, path, picks)
+        accepted, instead = self._count_agreeing(ranked, distances, path, picks, trusted)
         self._correlations = correlations[:, accepted].clone()
         if self.rule == "ols":
             self._distances = distances[:, accepted].clone()
-        return accepted
+        return accepted, instead
+
+    def _ranked(self) -> Tensor:
+        """The scores of all atoms, a new tensor: N; −inf for those that are no candidates."""
+        ranked = self._rank(self._correlations, self._distances)
+        return ranked.masked_fill_(~self._eligible, -torch.inf)
 
     def _rank(self, correlations: Tensor, distances: Tensor) -> Tensor:
         """What the rule maximises, a new tensor: of shape N, or N×b for several residuals."""
@@ -152,26 +177,27 @@ class Scoreboard:
         return torch.cat([self._distances[:, None], -overlap.square()], dim=1).cumsum_(dim=1)
 
     def _count_agreeing(
-        self, ranked: Tensor, distances: Tensor, path: Tensor, picks: Tensor
-    ) -> int:
+        self, ranked: Tensor, distances: Tensor, path: Tensor, picks: Tensor, trusted: int
+    ) -> tuple[int, int | None]:
         """The number of leading trial picks that are the best of their column of ``ranked``."""
         for position, pick in enumerate(picks.tolist()):
             ranked[pick, position + 1 :] = -torch.inf
-        tie = self.precision.tie * float(torch.linalg.vector_norm(path[0]))
-        tie *= OLS_TIE_FACTOR if self.rule == "ols" else 1.0
+        tie = self.tie * float(torch.linalg.vector_norm(path[0]))
         best = ranked.max(dim=0)
         threshold = best.values - tie
         rivals = (ranked >= threshold).sum(dim=0).tolist()
         winners = best.indices.tolist()
         for position, pick in enumerate(picks.tolist()):
+            if position < trusted:
+                continue
             winner = winners[position]
             if rivals[position] > 1:
                 indices = (ranked[:, position] >= threshold[position]).nonzero()[:, 0]
                 column = distances[:, position] if self.rule == "ols" else distances
                 winner = self._settle(indices, path[position], column)
             if winner != pick:
-                return position
-        return len(picks)
+                return position, winner
+        return len(picks), None
 
     def _settle(self, rivals: Tensor, residual: Tensor, distances: Tensor) -> int:
         """The best of a few atoms that rounding cannot tell apart; of equal ones, the first.
@@ -180,11 +206,13 @@ class Scoreboard:
         :param residual: D, float64.
         :param distances: N, squared distances of the atoms from the span.
         """
-        scores = torch.cat([self._exact(part, residual) for part in rivals.split(SETTLE_ROWS)])
+        scores = torch.cat(
+            [self._exact(part, residual) for part in torch.split(rivals, SETTLE_ROWS)]
+        )
         tie = EQUAL * float(torch.linalg.vector_norm(residual))
         if self.rule == "ols":
             scores /= distances[rivals].double().cpu().sqrt()
-            tie = self.precision.tie * float(torch.linalg.vector_norm(residual))
+            tie = 0.1 * self.tie * float(torch.linalg.vector_norm(residual))
         return int(rivals[int((scores >= scores.max() - tie).nonzero()[0, 0])])
 
     def _exact(self, indices: Tensor, residual: Tensor) -> Tensor:

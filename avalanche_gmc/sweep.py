@@ -12,14 +12,13 @@ import torch
 from torch import Tensor
 
 from avalanche_gmc.basis import Basis
+from avalanche_gmc.pool import Pool
 from avalanche_gmc.scoreboard import Scoreboard
-from avalanche_gmc.speculation import picks_on_trial
 
-FIRST_TRIAL = 16
-SMALLEST_TRIAL = 4
-LARGEST_TRIAL = {"exact": 64, "fast": 32}
+LONGEST_TRIAL = 31
+"""With the residual, a product of the dictionary with 32 columns."""
+LARGEST_POOL = {"exact": 512, "fast": 256}
 SMALLEST_POOL = 64
-POOL_PER_TRIAL = 4
 
 
 class Sweep:
@@ -46,7 +45,7 @@ class Sweep:
         self._residual = target
         self._mode = mode
         self._stop = stop
-        self._trial = FIRST_TRIAL
+        self._known: int | None = None
 
     @property
     def residual_norm(self) -> float:
@@ -56,47 +55,29 @@ class Sweep:
     def run(self) -> None:
         """Pick atoms until the residual is spent, the span exhausted or the capacity reached."""
         self._board.restart(self._residual)
-        while self.residual_norm > self._stop and self.basis.size < self.basis.capacity:
-            limit = min(self._trial, self.basis.capacity - self.basis.size)
-            pool, floor = self._board.best(max(SMALLEST_POOL, POOL_PER_TRIAL * limit))
-            if len(pool) == 0:
+        capacity = self.basis.capacity
+        pool = Pool(
+            self._board, self.basis, max(SMALLEST_POOL, min(LARGEST_POOL[self._mode], 4 * capacity))
+        )
+        while self.residual_norm > self._stop and self.basis.size < capacity:
+            picks = pool.picks(min(LONGEST_TRIAL, capacity - self.basis.size), self._known)
+            if len(picks) == 0:
                 return
-            self._round(pool, floor, limit)
+            self._try(*pool.atoms(picks))
+            pool.follow(self._known)
 
     def forget_basis(self) -> None:
         """Free the k×D vectors and the k×k factor."""
         self.basis = Basis(0, 0, self._residual.dtype, self._residual.device)
 
-    def _round(self, pool: Tensor, floor: float, limit: int) -> None:
-        atoms = self._board.rows(pool)
-        overlap = self.basis.overlap(atoms)
-        picks = self._speculate(pool, atoms, overlap, limit, floor)
-        if len(picks) == 0:
-            return
-        vectors, columns = self.basis.extension(atoms[picks], overlap[picks])
-        if len(vectors) == 0:
-            self._board.mark_dependent(pool[picks[:1]])
-            return
-        self._keep(pool[picks], vectors, columns)
-
-    def _speculate(
-        self, pool: Tensor, atoms: Tensor, overlap: Tensor, limit: int, floor: float
-    ) -> Tensor:
-        """Positions of picks on trial in the pool of atoms (M×D, with their overlap M×k)."""
-        precision = self._board.precision
-        gram = (atoms @ atoms.T - overlap @ overlap.T).cpu().double()
-        inside = (gram.diagonal() <= precision.dependent**2).to(pool.device)
-        self._board.mark_dependent(pool[inside])
-        picks = picks_on_trial(
-            gram.numpy(),
-            (atoms @ self._residual.to(atoms)).cpu().double().numpy(),
-            rule=self._board.rule,
-            limit=limit,
-            floor=floor,
-            dependent=precision.dependent,
-            tie=precision.tie * float(torch.linalg.vector_norm(self._residual)),
-        )
-        return torch.tensor(picks, dtype=torch.long, device=pool.device)
+    def _try(self, picks: Tensor, atoms: Tensor, overlap: Tensor) -> None:
+        """Take as many of the picks as stand up to rounding and to the whole dictionary."""
+        vectors, columns = self.basis.extension(atoms, overlap)
+        if len(vectors) > 0:
+            self._keep(picks, vectors, columns)
+        else:
+            self._board.mark_dependent(picks[:1])
+            self._known = None
 
     def _keep(self, picks: Tensor, vectors: Tensor, columns: Tensor) -> None:
         """Take the trial picks that stand up to the whole dictionary (in fast mode, all)."""
@@ -107,12 +88,11 @@ class Sweep:
         proposed = min(len(vectors), int((trace > self._stop).sum()) + 1)
         picks, vectors, coefficients = picks[:proposed], vectors[:proposed], coefficients[:proposed]
         if self._mode == "exact":
-            kept = self._board.verify(path, vectors, coefficients, picks)
-            self._adapt(proposed, kept)
+            trusted = int(self._known is not None and int(picks[0]) == self._known)
+            kept, self._known = self._board.verify(path, vectors, coefficients, picks, trusted)
         else:
             kept = proposed
             self._board.advance(path[kept], vectors)
-            self._trial = LARGEST_TRIAL["fast"]
         self._board.mark_picked(picks[:kept])
         self.basis.append(vectors[:kept], columns[:, :kept])
         self.indices = torch.cat([self.indices, picks[:kept]])
@@ -121,14 +101,9 @@ class Sweep:
         self._residual = path[kept]
         self._purify()
 
-    def _adapt(self, proposed: int, kept: int) -> None:
-        """Try more picks at once while trials succeed, fewer when they fail."""
-        wish = 2 * proposed if kept == proposed else kept + kept // 2
-        self._trial = max(SMALLEST_TRIAL, min(wish, LARGEST_TRIAL["exact"]))
-
     def _purify(self) -> None:
         """Take out of the residual what rounding left in it of the picked atoms."""
         if self.basis.size:
-            rest = self.basis.coordinates(self._board.correlations(self.indices))
+            rest = self.basis.coordinates(self._board.correlations(self.indices).cpu().double())
             self.coordinates = self.coordinates + rest
             self._residual = self._residual - self.basis.combine(rest)

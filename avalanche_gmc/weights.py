@@ -16,7 +16,6 @@ from avalanche_gmc.basis import Basis
 from avalanche_gmc.dictionary import Dictionary
 from avalanche_gmc.nonnegative import nonnegative_least_squares
 
-REFINEMENTS = 2
 PROXIMITY = 1e-6
 """Pull towards the shared weights where several sweeps leave the match underdetermined."""
 PROXIMAL_STEPS = 3
@@ -34,7 +33,7 @@ class PickedAtoms:
     def __init__(self, dictionary: Dictionary, norms: Tensor, indices: Tensor) -> None:
         self._dictionary = dictionary
         self._norms = norms
-        self._parts = indices.split(CHUNK_ROWS)
+        self._parts = torch.split(indices, CHUNK_ROWS)
 
     def _rows(self, part: Tensor) -> Tensor:
         rows = self._dictionary.rows(part).cpu().double()
@@ -42,7 +41,7 @@ class PickedAtoms:
 
     def combine(self, weights: Tensor) -> Tensor:
         """The weighted sum of the atoms: n → D."""
-        pieces = zip(self._parts, weights.split(CHUNK_ROWS), strict=True)
+        pieces = zip(self._parts, torch.split(weights, CHUNK_ROWS), strict=True)
         return torch.stack([piece @ self._rows(part) for part, piece in pieces]).sum(dim=0)
 
     def correlate(self, vector: Tensor) -> Tensor:
@@ -66,10 +65,9 @@ def fit_sweep(
     :returns: k, float64.
     """
     weights = basis.solve(coordinates)
-    for _ in range(REFINEMENTS):
-        # The basis carries the rounding of the atoms' precision; the atoms themselves do not.
-        residual = target - atoms.combine(weights)
-        weights = weights + basis.solve(basis.coordinates(atoms.correlate(residual)))
+    # The basis carries the rounding of the atoms' precision; the atoms themselves do not.
+    residual = target - atoms.combine(weights)
+    weights = weights + basis.solve(basis.coordinates(atoms.correlate(residual)))
     if nonnegative and bool((weights < 0).any()):
         gram = basis.factor.T @ basis.factor
         weights = nonnegative_least_squares(gram, gram @ weights, weights)

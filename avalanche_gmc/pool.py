@@ -1,0 +1,143 @@
+"""A pool of promising atoms, and picks on trial inside it.
+
+Letters: M atoms of the pool, D dimensions, k picks so far, b picks on trial.
+
+All that a trial needs to know of the pool is the M×M matrix of inner products of its atoms'
+components outside the picked span: b picks cost O(b²·M), whatever the dimension. From one round to
+the next about half the pool stays; for these atoms nothing is computed twice.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from avalanche_gmc.basis import Basis
+from avalanche_gmc.scoreboard import Scoreboard
+
+POOL_PER_PICK = 8
+"""A trial of more than an eighth of the pool soon picks what atoms outside would do better."""
+
+Array = NDArray[np.float64]
+
+
+class Pool:
+    """The best-scored atoms, at unit length.
+
+    :param board: scores of all atoms.
+    :param basis: of the picked atoms, empty as yet.
+    :param capacity: the largest M.
+    """
+
+    def __init__(self, board: Scoreboard, basis: Basis, capacity: int) -> None:
+        self._board = board
+        self._basis = basis
+        self._indices = board.best(capacity)
+        self._atoms = board.rows(self._indices)
+        self._inner = self._atoms @ self._atoms.T
+        self._overlap = self._atoms.new_empty(len(self._atoms), basis.capacity)
+        self._followed = 0
+
+    def follow(self, known: int | None) -> None:
+        """Account for new basis vectors, and let in the atoms that are now among the best.
+
+        :param known: an atom that must be among them.
+        """
+        start, stop = self._followed, self._basis.size
+        self._overlap[:, start:stop] = self._atoms @ self._basis.vectors[start:].T
+        self._followed = stop
+        best = self._board.best(len(self._indices), known)
+        coming = best[torch.isin(best, self._indices, invert=True)]
+        leaving = torch.isin(self._indices, best, invert=True).nonzero()[: len(coming), 0]
+        self._indices[leaving] = coming
+        self._atoms[leaving] = self._board.rows(coming)
+        self._overlap[leaving, :stop] = self._basis.overlap(self._atoms[leaving])
+        inner = self._atoms[leaving] @ self._atoms.T
+        self._inner[leaving] = inner
+        self._inner[:, leaving] = inner.T
+
+    def picks(self, limit: int, known: int | None) -> Tensor:
+        """Positions in the pool of atoms picked on trial, in order.
+
+        :param limit: the largest b.
+        :param known: the first pick, if it is known.
+        """
+        overlap = self._overlap[:, : self._followed]
+        gram = _wide(self._inner - overlap @ overlap.T)
+        inside = torch.from_numpy(gram.diagonal() <= self._board.precision.dependent**2)
+        self._board.mark_dependent(self._indices[inside.to(self._indices.device)])
+        picks = _picks_on_trial(
+            gram,
+            _wide(self._board.correlations(self._indices)),
+            ~self._board.are_candidates(self._indices).cpu().numpy(),
+            self._indices.cpu().numpy(),
+            rule=self._board.rule,
+            limit=min(limit, max(1, len(gram) // POOL_PER_PICK)),
+            floor=self._board.best_score_outside(self._indices),
+            dependent=self._board.precision.dependent,
+            tie=self._board.tie,
+            known=known,
+        )
+        return torch.tensor(picks, dtype=torch.long, device=self._indices.device)
+
+    def atoms(self, positions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Indices (b), atoms (b×D) and their overlap with the basis (b×k) at positions (b)."""
+        overlap = self._overlap[positions, : self._followed]
+        return self._indices[positions], self._atoms[positions], overlap
+
+
+def _picks_on_trial(
+    gram: Array,
+    correlations: Array,
+    blocked: NDArray[np.bool_],
+    indices: NDArray[np.int64],
+    *,
+    rule: str,
+    limit: int,
+    floor: float,
+    dependent: float,
+    tie: float,
+    known: int | None,
+) -> list[int]:
+    """A pursuit inside the pool, on inner products alone.
+
+    Stops at ``limit`` picks, when no atom is left outside the span, or when the best score, after
+    at least one pick, falls below the ``floor``: an atom outside the pool may then be better.
+
+    :param gram: M×M, of the atoms' components outside the span.
+    :param correlations: M, of the atoms with the residual.
+    :param blocked: M, atoms that may not be picked.
+    :param indices: M, the atoms' places in the dictionary; of equal scores, the lowest wins.
+    """
+    distances = gram.diagonal().copy()
+    columns = np.empty((limit, len(gram)))
+    picks: list[int] = []
+    equal = tie * np.abs(correlations).max(initial=0.0)
+    while len(picks) < limit and not blocked.all():
+        scores = np.where(blocked, -np.inf, correlations)
+        if rule == "ols":
+            scores[~blocked] /= np.sqrt(distances[~blocked])
+        best = scores.max()
+        if picks and best < floor:
+            break
+        rivals = np.flatnonzero(scores >= best - equal)
+        pick = int(rivals[np.argmin(indices[rivals])])
+        if not picks and known is not None and not blocked[indices == known].any():
+            pick = int(np.flatnonzero(indices == known)[0])
+        length = np.sqrt(distances[pick])
+        done = columns[: len(picks)]
+        column = (gram[pick] - done[:, pick] @ done) / length
+        correlations -= correlations[pick] / length * column
+        distances -= column**2
+        columns[len(picks)] = column
+        picks.append(pick)
+        blocked[pick] = True
+        blocked |= distances <= dependent**2
+    return picks
+
+
+def _wide(tensor: Tensor) -> Array:
+    """A float64 copy on the CPU."""
+    return np.array(tensor.cpu().numpy(), dtype=np.float64)

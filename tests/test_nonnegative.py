@@ -1,0 +1,58 @@
+"""Non-negative least squares against scipy, and its optimality conditions."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.optimize import nnls
+
+from avalanche_gmc.nonnegative import nonnegative_least_squares
+
+
+def problem(rows: int, columns: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    matrix = torch.randn(rows, columns, generator=generator, dtype=torch.float64)
+    return matrix, torch.randn(rows, generator=generator, dtype=torch.float64)
+
+
+@given(columns=st.integers(1, 40), extra=st.integers(0, 30), seed=st.integers(0, 999))
+def test_equals_scipy(columns, extra, seed):
+    matrix, target = problem(columns + extra + 5, columns, seed)
+    gram, moment = matrix.T @ matrix, matrix.T @ target
+    solution = nonnegative_least_squares(gram, moment, torch.linalg.solve(gram, moment))
+    expected = nnls(matrix.numpy(), target.numpy())[0]
+    np.testing.assert_allclose(solution, expected, atol=1e-8)
+
+
+@pytest.mark.parametrize("start", ["all free", "none free"])
+def test_the_first_guess_does_not_matter(start):
+    matrix, target = problem(80, 60, seed=3)
+    gram, moment = matrix.T @ matrix, matrix.T @ target
+    guess = torch.full((60,), 1.0 if start == "all free" else -1.0, dtype=torch.float64)
+    solution = nonnegative_least_squares(gram, moment, guess)
+    np.testing.assert_allclose(solution, nnls(matrix.numpy(), target.numpy())[0], atol=1e-8)
+
+
+def test_optimal_and_quick_with_many_variables():
+    matrix, _ = problem(900, 800, seed=5)
+    target = matrix.clamp(min=0).sum(dim=1)
+    gram, moment = matrix.T @ matrix, matrix.T @ target
+    solution = nonnegative_least_squares(gram, moment, torch.linalg.solve(gram, moment))
+    slope = gram @ solution - moment
+    assert bool((solution >= 0).all())
+    assert 0 < int((solution == 0).sum()) < 800
+    scale = float(moment.abs().max())
+    assert float(slope[solution == 0].min()) >= -1e-9 * scale
+    assert float(slope[solution > 0].abs().max()) <= 1e-9 * scale
+
+
+def test_nearly_singular_systems_have_an_answer():
+    matrix, target = problem(30, 10, seed=7)
+    matrix[:, 9] = matrix[:, 8] * (1 + 1e-12)
+    gram, moment = matrix.T @ matrix, matrix.T @ target
+    solution = nonnegative_least_squares(gram, moment, torch.ones(10, dtype=torch.float64))
+    residual = float(torch.linalg.vector_norm(target - matrix @ solution))
+    assert residual == pytest.approx(nnls(matrix.numpy(), target.numpy())[1], rel=1e-6)
