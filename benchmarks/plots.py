@@ -14,9 +14,9 @@ from typing import Any
 
 import matplotlib as mpl
 
+from benchmarks.averages import Row, Summary, curves, streams, trajectories
 from benchmarks.cells import EXPERIMENTS
 from benchmarks.results import numbers
-from benchmarks.statistics import Row, Summary, curves, streams, trajectories
 
 mpl.use("Agg")
 import matplotlib.pyplot as plt

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from benchmarks.cells import EXPERIMENTS
-from benchmarks.plots import TITLES, label_of, style_of
-from benchmarks.results import numbers
-from benchmarks.statistics import (
+from benchmarks.averages import (
     Row,
     Summary,
     curves,
@@ -17,6 +14,9 @@ from benchmarks.statistics import (
     variant,
     varying_options,
 )
+from benchmarks.cells import EXPERIMENTS
+from benchmarks.plots import TITLES, label_of, style_of
+from benchmarks.results import numbers
 
 REFERENCE = "reservoir"
 

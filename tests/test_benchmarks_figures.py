@@ -11,9 +11,9 @@ from PIL import Image
 
 from benchmarks import plots, tables
 from benchmarks.__main__ import main
+from benchmarks.averages import curves, summarize, trajectories
 from benchmarks.cells import METHODS
 from benchmarks.results import ResultsFile, as_text
-from benchmarks.statistics import curves, summarize, trajectories
 
 
 def text_rows(*arguments, **options):

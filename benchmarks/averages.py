@@ -6,7 +6,7 @@ it was run with. Rows that differ in nothing but the seed are averaged.
 
 from __future__ import annotations
 
-import statistics as standard
+import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -37,8 +37,8 @@ class Summary:
 
 def summarize(values: Sequence[float]) -> Summary:
     """Mean and deviation; the deviation of a single value is 0."""
-    std = standard.stdev(values) if len(values) > 1 else 0.0
-    return Summary(standard.fmean(values), std, len(values))
+    std = statistics.stdev(values) if len(values) > 1 else 0.0
+    return Summary(statistics.fmean(values), std, len(values))
 
 
 def varying_options(rows: Iterable[Row]) -> list[str]:
