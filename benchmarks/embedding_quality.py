@@ -5,9 +5,9 @@
 Why does the projection of all gradients lose against the last layer on the paper's CNN: layer
 scale, batch-norm parameters, or the dimension? And what does calibrating batch norm bring?
 
-Fashion-MNIST, class-incremental in five experiences, the first 8,000 training images and the whole
+Fashion-MNIST, class-incremental in five experiences, the first 6,000 training images and the whole
 test set. Each variant embeds the stream once per seed; orthogonal matching pursuit curates memories
-of 100, 200 and 300; the CNN is trained from scratch on each (Adam 1e-3, weighted loss, 150 steps
+of 100, 200 and 300; the CNN is trained from scratch on each (Adam 1e-3, weighted loss, 120 steps
 of at most 100 examples) with the same initialisation for all variants of a seed. Rows go to a CSV
 file as they are finished, and finished ones are not run again.
 
@@ -102,8 +102,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
     parser.add_argument("--variants", nargs="+", default=list(VARIANTS), help="which to compare")
     parser.add_argument("--seeds", type=int, default=3, help="number of seeds")
-    parser.add_argument("--examples", type=int, default=8000, help="training images to keep")
-    parser.add_argument("--steps", type=int, default=150, help="optimizer steps of each training")
+    parser.add_argument("--examples", type=int, default=6000, help="training images to keep")
+    parser.add_argument("--steps", type=int, default=120, help="optimizer steps of each training")
     parser.add_argument("--csv", type=Path, default=RESULTS / "embedding_quality.csv")
     parser.add_argument("--data-root", type=Path, default=None, help="folder of the data")
 

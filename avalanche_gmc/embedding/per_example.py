@@ -26,7 +26,7 @@ from avalanche_gmc.embedding.forward import run_model
 from avalanche_gmc.embedding.layers import RULES, LayerRule, split_gradient
 from avalanche_gmc.embedding.losses import ExampleLoss
 
-BLOCK_PARAMETERS = 2**16
+BLOCK_PARAMETERS = 2**14
 """A block is as many whole output channels of a tensor as stay below this, at least one. Part of
 what defines an embedding: projections draw their numbers block by block."""
 
