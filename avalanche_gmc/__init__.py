@@ -1,13 +1,37 @@
 """Gradient-matching coresets for continual learning with Avalanche."""
 
+from avalanche_gmc.buffers import (
+    FacilityLocationBuffer,
+    GradientMatchingBuffer,
+    GreedyClassBalancedBuffer,
+    SlidingWindowBuffer,
+)
 from avalanche_gmc.dictionary import DenseDictionary, Dictionary, LastLayerDictionary
+from avalanche_gmc.embedding import (
+    LastLayerEmbedding,
+    LocalEmbedding,
+    RandomProjectionEmbedding,
+)
 from avalanche_gmc.matching_pursuit import Coreset, orthogonal_matching_pursuit
+from avalanche_gmc.plugins import CoresetGDumbPlugin, CoresetReplayPlugin
+from avalanche_gmc.strategies import CoresetGDumb, CoresetReplay
 
 __all__ = [
     "Coreset",
+    "CoresetGDumb",
+    "CoresetGDumbPlugin",
+    "CoresetReplay",
+    "CoresetReplayPlugin",
     "DenseDictionary",
     "Dictionary",
+    "FacilityLocationBuffer",
+    "GradientMatchingBuffer",
+    "GreedyClassBalancedBuffer",
     "LastLayerDictionary",
+    "LastLayerEmbedding",
+    "LocalEmbedding",
+    "RandomProjectionEmbedding",
+    "SlidingWindowBuffer",
     "orthogonal_matching_pursuit",
 ]
 

@@ -161,7 +161,7 @@ class DenseDictionary(Dictionary):
 
 
 class LastLayerDictionary(Dictionary):
-    """Gradients of a linear layer: atom n is ``errors[s, n] ⊗ features[s, n]``, concatenated over s.
+    """Gradients of a linear layer: atom n is ``errors[s, n] ⊗ features[s, n]``, draw by draw.
 
     Holds N·S·(K+H) numbers instead of N·S·K·H, and no operation materialises more than a chunk.
 
