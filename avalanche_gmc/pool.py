@@ -17,8 +17,8 @@ from torch import Tensor
 from avalanche_gmc.basis import Basis
 from avalanche_gmc.scoreboard import Scoreboard
 
-POOL_PER_PICK = 8
-"""A trial of more than an eighth of the pool soon picks what atoms outside would do better."""
+POOL_PER_PICK = 5
+"""A trial of more than a fifth of the pool soon picks what atoms outside would do better."""
 
 Array = NDArray[np.float64]
 

@@ -15,8 +15,8 @@ from avalanche_gmc.basis import Basis
 from avalanche_gmc.pool import Pool
 from avalanche_gmc.scoreboard import Scoreboard
 
-LONGEST_TRIAL = 31
-"""With the residual, a product of the dictionary with 32 columns."""
+LONGEST_TRIAL = {"exact": 31, "fast": 47}
+"""With the residual, exact mode multiplies the dictionary with 32 columns."""
 LARGEST_POOL = {"exact": 512, "fast": 256}
 SMALLEST_POOL = 64
 
@@ -60,7 +60,9 @@ class Sweep:
             self._board, self.basis, max(SMALLEST_POOL, min(LARGEST_POOL[self._mode], 4 * capacity))
         )
         while self.residual_norm > self._stop and self.basis.size < capacity:
-            picks = pool.picks(min(LONGEST_TRIAL, capacity - self.basis.size), self._known)
+            picks = pool.picks(
+                min(LONGEST_TRIAL[self._mode], capacity - self.basis.size), self._known
+            )
             if len(picks) == 0:
                 return
             self._try(*pool.atoms(picks))
