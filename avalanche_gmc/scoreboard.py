@@ -67,6 +67,11 @@ class Scoreboard:
         """Atoms that are neither picked nor zero."""
         return int(self._unpicked.sum())
 
+    @property
+    def num_eligible(self) -> int:
+        """Candidates that are not known to be in the span of this sweep's picks."""
+        return int(self._eligible.sum())
+
     def restart(self, residual: Tensor) -> None:
         """Begin a sweep over the atoms not picked so far.
 

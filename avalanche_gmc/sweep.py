@@ -55,17 +55,17 @@ class Sweep:
     def run(self) -> None:
         """Pick atoms until the residual is spent, the span exhausted or the capacity reached."""
         self._board.restart(self._residual)
-        capacity = self.basis.capacity
-        pool = Pool(
-            self._board, self.basis, max(SMALLEST_POOL, min(LARGEST_POOL[self._mode], 4 * capacity))
-        )
+        capacity, longest = self.basis.capacity, LONGEST_TRIAL[self._mode]
+        largest = min(LARGEST_POOL[self._mode], 4 * capacity)
+        pool = Pool(self._board, self.basis, max(SMALLEST_POOL, largest))
         while self.residual_norm > self._stop and self.basis.size < capacity:
-            picks = pool.picks(
-                min(LONGEST_TRIAL[self._mode], capacity - self.basis.size), self._known
-            )
-            if len(picks) == 0:
+            picks = pool.picks(min(longest, capacity - self.basis.size), self._known)
+            if len(picks) > 0:
+                self._try(*pool.atoms(picks))
+            elif self._board.num_eligible == 0:
                 return
-            self._try(*pool.atoms(picks))
+            else:
+                self._known = None
             pool.follow(self._known)
 
     def forget_basis(self) -> None:

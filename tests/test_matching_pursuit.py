@@ -207,6 +207,22 @@ def test_identical_atoms_share_the_weight(mode, rule):
 
 @MODES
 @RULES
+def test_a_pool_full_of_dependent_atoms_does_not_end_the_pursuit(mode, rule):
+    # After the first pick all its copies score 0 and the other atoms, which oppose what is left of
+    # the target, score less: they fill the pool without being candidates.
+    copies = torch.tensor([[1.0, 0.0, 0.0]]).repeat(600, 1)
+    others = torch.tensor([[0.1, -1.0, 0.0], [0.0, -1.0, 1.0]])
+    atoms = torch.cat([copies, others]).double()
+    target = torch.tensor([1.0, 0.1, 0.0]).double()
+    sweeps, _ = naive_pursuit(atoms, target, 3, rule=rule)
+    coreset = orthogonal_matching_pursuit(atoms, target, 3, rule=rule, mode=mode)
+    assert sweeps[0][0] == 0
+    assert sweeps[0][1] >= 600
+    assert_same_picks(coreset, sweeps)
+
+
+@MODES
+@RULES
 @pytest.mark.parametrize("nonnegative", [True, False])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 def test_more_picks_than_dimensions(mode, rule, nonnegative, dtype):
