@@ -4,10 +4,11 @@
     python -m benchmarks selection-speed --sizes 1000 --atoms 12000
 
 Every method picks the same number of atoms out of the same float32 dictionary, in turns in one
-process, with the same number of threads and signed weights unless "w ≥ 0" is said; times are also given as ratios to scikit-learn's
-``orthogonal_mp(precompute=False)``. The dictionary holds gradients of Fashion-MNIST images at four
-initialisations of the paper's MLP, projected to 2,000 numbers each; ``--source synthetic`` takes
-Gaussian atoms whose spectrum decays as the inverse square root instead, with a common mean.
+process, with the same number of threads, and with signed weights unless "w ≥ 0" is said. Times are
+also given as ratios to scikit-learn's ``orthogonal_mp(precompute=False)``. The dictionary holds
+gradients of Fashion-MNIST images at four initialisations of the paper's MLP, sketched to 2,000
+numbers each; ``--source synthetic`` takes Gaussian atoms with a common mean instead, whose spectrum
+decays as the inverse square root.
 
 ``extra memory`` is the peak of the process beyond what it held before, as a fraction of the
 dictionary. The textbook loop solves least squares from scratch after every pick.
