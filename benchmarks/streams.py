@@ -206,10 +206,17 @@ def split_rows(table: Table, test_share: float) -> tuple[Labels, Labels]:
 
 
 def statistics(table: Table, rows: Labels) -> tuple[Doubles, Doubles]:
-    """Mean and deviation of each feature over some rows; 1 for a feature that is constant."""
-    mean = table.features[rows].mean(axis=0, dtype=np.float64)
-    deviation = table.features[rows].std(axis=0, dtype=np.float64)
+    """Mean and deviation of each feature over some rows; 0 and 1 for what is not to be scaled.
+
+    Indicators (0 or 1) are left as they are: divided by its deviation, a rare one would reach
+    hundreds, and a few examples would outweigh all others in every gradient.
+    """
+    features = table.features[rows]
+    mean = features.mean(axis=0, dtype=np.float64)
+    deviation = features.std(axis=0, dtype=np.float64)
     deviation[deviation == 0] = 1.0
+    indicators = ((features == 0) | (features == 1)).all(axis=0)
+    mean[indicators], deviation[indicators] = 0.0, 1.0
     return mean, deviation
 
 

@@ -77,8 +77,8 @@ class OwnedReservoir(ReservoirSamplingBuffer):
 
     def update_from_dataset(self, new_data: AvalancheDataset) -> None:
         super().update_from_dataset(new_data)
-        chosen: AvalancheDataset = self.buffer
-        self.buffer = materialize(chosen, range(len(chosen)))
+        chosen: AvalancheDataset = self._buffer
+        self._buffer = materialize(chosen, range(len(chosen)))
         self.weights = torch.rand(len(chosen)) if self._weighted else None
 
 

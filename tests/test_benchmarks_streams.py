@@ -100,6 +100,15 @@ def test_standardisation_looks_at_training_rows_only():
     assert len(test) == len(others) == 100
 
 
+def test_indicators_keep_their_scale():
+    table = made_up_table()
+    features = table.features.copy()
+    features[:, 2] = np.arange(500) % 50 == 0
+    (train, _), _, _ = streams.standardized(Table("t", features, table.labels, ("a",) * 4), 0.2)
+    assert set(train[:, 2].tolist()) == {0.0, 1.0}
+    torch.testing.assert_close(train[:, 0].std(correction=0), torch.tensor(1.0))
+
+
 def test_train_and_test_rows_are_disjoint_and_fixed():
     table = made_up_table()
     (_, train_y), (_, test_y), rows = streams.standardized(table, 0.2)
