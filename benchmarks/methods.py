@@ -10,17 +10,16 @@ from typing import Any
 from avalanche.training.storage_policy import ReservoirSamplingBuffer
 from torch import Tensor, nn
 
-from avalanche_gmc.buffers import (
+from avalanche_gmc import (
+    FacilityLocationBuffer,
     GradientMatchingBuffer,
     GreedyClassBalancedBuffer,
+    LastLayerEmbedding,
+    RandomProjectionEmbedding,
     SlidingWindowBuffer,
 )
 from avalanche_gmc.dictionary import Dictionary
-from avalanche_gmc.embedding import (
-    GradientEmbedding,
-    LastLayerEmbedding,
-    RandomProjectionEmbedding,
-)
+from avalanche_gmc.embedding import GradientEmbedding
 from benchmarks.cells import METHODS, Cell
 
 
@@ -55,8 +54,6 @@ def make_buffer(cell: Cell, embedding: GradientEmbedding | None) -> Any:
     if cell.method == "sliding-window":
         return SlidingWindowBuffer(size)
     if cell.method == "facility-location":
-        from avalanche_gmc.buffers import FacilityLocationBuffer
-
         return FacilityLocationBuffer(size)
     raise ValueError(f"{cell.method} needs an embedding")
 

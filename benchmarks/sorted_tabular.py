@@ -19,8 +19,7 @@ from torch import nn
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from avalanche_gmc.buffers import GradientMatchingBuffer
-from avalanche_gmc.strategies import CoresetGDumb
+from avalanche_gmc import CoresetGDumb, GradientMatchingBuffer
 from benchmarks.models import mlp
 from benchmarks.streams import sorted_tabular
 

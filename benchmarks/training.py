@@ -19,8 +19,8 @@ from avalanche.training.plugins import EvaluationPlugin
 from avalanche.training.storage_policy import ExemplarsBuffer
 from torch import Tensor, nn
 
+from avalanche_gmc import CoresetGDumb, CoresetReplay
 from avalanche_gmc.initialization import derive_seed, fresh_draws, seeded
-from avalanche_gmc.strategies import CoresetGDumb, CoresetReplay
 from benchmarks.streams import task_free
 
 EVALUATION_BATCH = 2000
