@@ -49,6 +49,18 @@ def test_public_names_are_listed_once_and_exist():
     assert [name for name in names if not hasattr(avalanche_gmc, name)] == []
 
 
+def test_every_public_name_says_what_it_is():
+    undocumented = [n for n in avalanche_gmc.__all__ if not getattr(avalanche_gmc, n).__doc__]
+    assert undocumented == []
+
+
+def test_everything_the_changelog_names_is_public():
+    entries = (ROOT / "CHANGELOG.md").read_text()
+    named = set(re.findall(r"`([A-Z][a-z]\w+|orthogonal_\w+)`", entries))
+    assert len(named) >= 13
+    assert named - {"ReservoirSamplingBuffer"} <= set(avalanche_gmc.__all__)
+
+
 def test_wheel_holds_the_typed_package_and_nothing_else(tmp_path):
     source = tmp_path / "source"
     ignored = shutil.ignore_patterns("__pycache__")
