@@ -35,7 +35,7 @@ class Precision:
 
 PRECISION = {
     torch.float32: Precision(tie=1e-5, ols_tie=1e-4, dependent=1e-3, spent=1e-6),
-    torch.float64: Precision(tie=1e-14, ols_tie=1e-10, dependent=1e-7, spent=1e-14),
+    torch.float64: Precision(tie=1e-14, ols_tie=1e-10, dependent=1e-6, spent=1e-14),
 }
 EQUAL = 1e-13
 """Scores this close in float64, relative to the residual, are equal: the lower index wins."""
@@ -70,7 +70,7 @@ class Scoreboard:
     @property
     def num_eligible(self) -> int:
         """Candidates that are not known to be in the span of this sweep's picks."""
-        return int(self._eligible.sum())
+        return int((self._ranked() > -torch.inf).sum())
 
     def restart(self, residual: Tensor) -> None:
         """Begin a sweep over the atoms not picked so far.
@@ -195,6 +195,10 @@ class Scoreboard:
         for position, pick in enumerate(picks.tolist()):
             if position < trusted:
                 continue
+            if best.values[position] == -torch.inf:
+                # The pool thought this last candidate outside the span; by our count it is not.
+                self.mark_dependent(picks[position : position + 1])
+                return position, None
             winner = winners[position]
             if rivals[position] > 1:
                 indices = (ranked[:, position] >= threshold[position]).nonzero()[:, 0]

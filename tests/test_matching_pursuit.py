@@ -237,6 +237,23 @@ def test_more_picks_than_dimensions(mode, rule, nonnegative, dtype):
         assert float(coreset.weights.sum()) == pytest.approx(300, rel=0.6)
 
 
+@MODES
+@RULES
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_span_exhausted_before_the_residual_is(mode, rule, dtype):
+    generator = torch.Generator().manual_seed(16)
+    atoms = torch.randn(700, 3, generator=generator) @ torch.randn(3, 10, generator=generator)
+    atoms, target = atoms.to(dtype), torch.randn(10, generator=generator)
+    coreset = orthogonal_matching_pursuit(
+        atoms, target, 20, rule=rule, mode=mode, nonnegative=False
+    )
+    assert len(set(coreset.indices.tolist())) == 20
+    matrix, goal = atoms.double().T.numpy(), target.double().numpy()
+    fitted = matrix @ np.linalg.lstsq(matrix, goal, rcond=1e-6)[0]
+    best = np.linalg.norm(goal - fitted) / np.linalg.norm(goal)
+    assert coreset.residual_norm == pytest.approx(best, rel=1e-4)
+
+
 @RULES
 def test_residual_spent_before_the_span_is(rule):
     atoms = torch.eye(50, dtype=torch.float64)
