@@ -35,7 +35,7 @@ class Precision:
 
 PRECISION = {
     torch.float32: Precision(tie=1e-5, ols_tie=1e-4, dependent=1e-3, spent=1e-6),
-    torch.float64: Precision(tie=1e-14, ols_tie=1e-10, dependent=1e-6, spent=1e-14),
+    torch.float64: Precision(tie=1e-14, ols_tie=1e-10, dependent=1e-5, spent=1e-14),
 }
 EQUAL = 1e-13
 """Scores this close in float64, relative to the residual, are equal: the lower index wins."""
