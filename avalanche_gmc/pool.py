@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from avalanche_gmc.basis import Basis
-from avalanche_gmc.scoreboard import Scoreboard
+from avalanche_gmc.scoreboard import DEPENDENT, Scoreboard
 
 POOL_PER_PICK = 5
 """A trial of more than a fifth of the pool soon picks what atoms outside would do better."""
@@ -66,7 +66,7 @@ class Pool:
         """
         overlap = self._overlap[:, : self._followed]
         gram = _wide(self._inner - overlap @ overlap.T)
-        inside = torch.from_numpy(gram.diagonal() <= self._board.precision.dependent**2)
+        inside = torch.from_numpy(gram.diagonal() <= DEPENDENT**2)
         self._board.mark_dependent(self._indices[inside.to(self._indices.device)])
         picks = _picks_on_trial(
             gram,
@@ -76,7 +76,6 @@ class Pool:
             rule=self._board.rule,
             limit=min(limit, max(1, len(gram) // POOL_PER_PICK)),
             floor=self._board.best_score_outside(self._indices),
-            dependent=self._board.precision.dependent,
             tie=self._board.tie,
             known=known,
         )
@@ -97,7 +96,6 @@ def _picks_on_trial(
     rule: str,
     limit: int,
     floor: float,
-    dependent: float,
     tie: float,
     known: int | None,
 ) -> list[int]:
@@ -134,7 +132,7 @@ def _picks_on_trial(
         columns[len(picks)] = column
         picks.append(pick)
         blocked[pick] = True
-        blocked |= distances <= dependent**2
+        blocked |= distances <= DEPENDENT**2
     return picks
 
 

@@ -23,20 +23,21 @@ class Precision:
 
     :param tie: scores this close, relative to the residual, are compared again in float64.
     :param ols_tie: the same for rule "ols", whose distances carry a rounding error of their own.
-    :param dependent: an atom this close to the picked span counts as inside it.
     :param spent: a residual this small, relative to the target, is rounding noise.
     """
 
     tie: float
     ols_tie: float
-    dependent: float
     spent: float
 
 
 PRECISION = {
-    torch.float32: Precision(tie=1e-5, ols_tie=1e-4, dependent=1e-3, spent=1e-6),
-    torch.float64: Precision(tie=1e-14, ols_tie=1e-10, dependent=1e-5, spent=1e-14),
+    torch.float32: Precision(tie=1e-5, ols_tie=1e-4, spent=1e-6),
+    torch.float64: Precision(tie=1e-14, ols_tie=1e-10, spent=1e-14),
 }
+DEPENDENT = 1e-3
+"""An atom (of unit length) this close to the picked span counts as inside it, in any precision:
+fitted to it, the rounding of the data itself would grow a thousandfold."""
 EQUAL = 1e-13
 """Scores this close in float64, relative to the residual, are equal: the lower index wins."""
 SETTLE_ROWS = 256
@@ -172,7 +173,7 @@ class Scoreboard:
         """What the rule maximises, a new tensor: of shape N, or N×b for several residuals."""
         if self.rule == "omp":
             return correlations.clone()
-        inside = distances <= self.precision.dependent**2
+        inside = distances <= DEPENDENT**2
         return (correlations / distances.sqrt()).masked_fill_(inside, -torch.inf)
 
     def _distances_on_trial(self, overlap: Tensor) -> Tensor:

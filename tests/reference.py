@@ -11,7 +11,7 @@ Array = NDArray[np.float64]
 
 
 def naive_pursuit(
-    atoms: Tensor, target: Tensor, size: int, *, rule: str = "omp", dependent: float = 1e-5
+    atoms: Tensor, target: Tensor, size: int, *, rule: str = "omp", dependent: float = 1e-3
 ) -> tuple[list[list[int]], list[float]]:
     """Picks of every sweep, and the relative residual after every pick.
 
