@@ -34,7 +34,7 @@ class GradientMatchingBuffer(OwningBuffer):
     transform, so that replay augments them like new data.
 
     While everything seen fits, everything is kept with weight 1. An experience whose embeddings
-    would take too much room is taken in by chunks. Small updates (fewer examples than an eighth of
+    would take too much room is taken in by chunks. Small updates (fewer examples than a quarter of
     the memory, as in online streams) enter ``buffer`` at once, with weight 1, in the place of the
     exemplars picked last, and are pooled until a pursuit is worth its time; see :meth:`flush`.
 
@@ -67,8 +67,10 @@ class GradientMatchingBuffer(OwningBuffer):
             raise ValueError(
                 f"rule must be one of {RULES} and mode one of {MODES}, got {rule!r} and {mode!r}"
             )
-        if chunk_size is not None and checked_size(chunk_size) == 0:
-            raise ValueError("chunk_size must be an integer of at least 1 or None, got 0")
+        if chunk_size is not None and (not isinstance(chunk_size, int) or chunk_size < 1):
+            raise ValueError(
+                f"chunk_size must be an integer of at least 1 or None, got {chunk_size!r}"
+            )
         self.chunk_size = chunk_size
         self._pursuit = StreamingPursuit(rule=rule, mode=mode, nonnegative=nonnegative)
         self._embedding = EmbeddingChoice(embedding, seed)

@@ -9,7 +9,7 @@ Where this departs from the letter of the algorithm:
    pooled: their examples count in the target at once, but *wait*, with weight 1, until there are
    enough of them for a pursuit. The result is that of the algorithm on a stream whose small
    batches were merged. While examples wait, the memory shows them in the place of the last picks
-   of the pursuit, which come back for the next one: it holds up to an eighth more than it shows.
+   of the pursuit, which come back for the next one: it holds up to a quarter more than it shows.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from avalanche_gmc.dictionary import Dictionary
 from avalanche_gmc.exemplars import Exemplars
 from avalanche_gmc.matching_pursuit import orthogonal_matching_pursuit
 
-POOL_SHARE = 8
-"""A pursuit waits for as many new examples as an eighth of the memory."""
+POOL_SHARE = 4
+"""A pursuit waits for as many new examples as a quarter of the memory."""
 
-SMALLEST_POOLED = 64
-"""Smaller memories never wait: their pursuit takes no longer than the embedding."""
+SMALLEST_POOLED = 32
+"""Smaller memories never wait: their pursuit is a matter of milliseconds."""
 
 _BLOCK = 256
 
