@@ -1,5 +1,12 @@
 """The paper's experiments as commands; see ``python -m benchmarks --help``."""
 
+import warnings
+
+# Avalanche imports a solver library that no method here uses, and which complains when it is bare.
+warnings.filterwarnings("ignore", message="no QP solver found")
+# Metrics are returned here, not logged.
+warnings.filterwarnings("ignore", message="No loggers specified")
+
 
 class UsageError(ValueError):
     """The user asked for something that cannot be done; the message is one sentence for them."""

@@ -54,7 +54,7 @@ def make_buffer(cell: Cell, embedding: GradientEmbedding | None) -> Any:
     if cell.method == "sliding-window":
         return SlidingWindowBuffer(size)
     if cell.method == "facility-location":
-        return FacilityLocationBuffer(size)
+        return FacilityLocationBuffer(size, seed=seed)
     raise ValueError(f"{cell.method} needs an embedding")
 
 

@@ -195,7 +195,7 @@ def draw_line(
     axis.plot(x, means, label=label_of(variant), **style.options())
     low = [mean - deviation for mean, deviation in zip(means, deviations, strict=True)]
     high = [mean + deviation for mean, deviation in zip(means, deviations, strict=True)]
-    axis.fill_between(x, low, high, color=style.color, alpha=0.15, linewidth=0)
+    axis.fill_between(x, low, high, color=style.color, alpha=0.12, linewidth=0)
 
 
 def legend(figure: Any, axes: Sequence[Any]) -> None:

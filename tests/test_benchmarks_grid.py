@@ -46,7 +46,9 @@ def run_grid_here(groups, *, jobs, threads, results, root):
 
 def comparable(rows):
     """Rows without their times and surroundings, in a fixed order."""
-    stripped = [{k: v for k, v in row.items() if k not in (*TIMES, "device", "versions")} for row in rows]
+    stripped = [
+        {k: v for k, v in row.items() if k not in (*TIMES, "device", "versions")} for row in rows
+    ]
     return sorted(stripped, key=lambda row: list(row.values()))
 
 
