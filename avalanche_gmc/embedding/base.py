@@ -123,7 +123,7 @@ class DrawsEmbedding(GradientEmbedding, Generic[Store]):
 
     def check_model(self, model: nn.Module) -> None:
         ours, theirs = _shapes(self._draws[0]), _shapes(model)
-        for name in sorted(ours.keys() ^ theirs.keys()) + sorted(ours.keys() & theirs.keys()):
+        for name in ours | theirs:
             if ours.get(name) != theirs.get(name):
                 raise ValueError(
                     f"the model's parameter {name} has the shape {theirs.get(name)}, but the "

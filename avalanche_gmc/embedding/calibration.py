@@ -14,6 +14,8 @@ from contextlib import ExitStack
 import torch
 from torch import Tensor, nn
 
+from avalanche_gmc.embedding.forward import run_model
+
 _BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
 
@@ -48,7 +50,7 @@ def calibrate(model: nn.Module, inputs: Tensor) -> None:
         for module in model.modules():
             if _tracks(module) and not getattr(module, "num_batches_tracked", None):
                 hooks.callback(module.register_forward_pre_hook(measure).remove)
-        model(inputs)
+        run_model(model, inputs)
 
 
 def _set_statistics(module: nn.Module, activations: Tensor) -> None:

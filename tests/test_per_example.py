@@ -1,0 +1,142 @@
+"""Per-example gradients, by layer and by torch.func, against a loop of autograd."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from gradient_oracle import MODELS, Tokens, gradient_loop, make_examples
+from torch import Tensor, nn
+
+from avalanche_gmc.embedding.losses import ExampleLoss
+from avalanche_gmc.embedding.per_example import PerExampleGradients
+
+SLOW_WAY = {"tied outside of a layer"}
+
+
+def assemble(engine: PerExampleGradients, inputs: Tensor, targets: Tensor) -> dict[int, Tensor]:
+    """All pieces put together: N×p for each block."""
+    found: dict[int, Tensor] = {}
+    for piece in engine.pieces(inputs, targets):
+        width = piece.gradients.shape[1]
+        whole = found.setdefault(piece.block, torch.zeros(len(inputs), width))
+        whole[piece.rows] += piece.gradients
+    return found
+
+
+def expected_blocks(model: nn.Module, inputs: Tensor, targets: Tensor, limit: int) -> list[Tensor]:
+    """The loop's gradients, cut into blocks of whole channels as documented."""
+    blocks = []
+    for gradients in zip(*gradient_loop(model, inputs, targets), strict=True):
+        stacked = torch.stack(gradients)
+        ordered = stacked.permute(0, 1, 3, 4, 2) if stacked.ndim == 5 else stacked
+        matrix = ordered.reshape(len(inputs), stacked.shape[1], -1)
+        blocks += [b.flatten(1) for b in matrix.split(max(1, limit // matrix.shape[2]), dim=1)]
+    return blocks
+
+
+def settle(model: nn.Module, inputs: Tensor) -> nn.Module:
+    """Statistics other than mean 0 and variance 1, so that mistakes with them show."""
+    model.train()
+    model(inputs)
+    return model.eval()
+
+
+CASES = [(name, limit) for name in MODELS for limit in (2**14, 100)]
+CASES.remove(("resnet18", 100))  # a hundred thousand blocks
+
+
+@pytest.mark.parametrize(("name", "limit"), CASES)
+def test_gradients_equal_the_autograd_loop(
+    name: str, limit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("avalanche_gmc.embedding.per_example.BLOCK_PARAMETERS", limit)
+    factory, shape = MODELS[name]
+    torch.manual_seed(0)
+    model = settle(factory(), make_examples(shape, 8)[0])
+    inputs, targets = make_examples(shape, 5, seed=1)
+    engine = PerExampleGradients(model, ExampleLoss(), work_elements=2**16)
+    found = assemble(engine, inputs, targets)
+    expected = expected_blocks(model, inputs, targets, limit)
+    assert sorted(found) == list(range(len(expected)))
+    for block, exact in enumerate(expected):
+        scale = float(exact.abs().max())
+        torch.testing.assert_close(found[block], exact, rtol=1e-3, atol=1e-4 * scale + 1e-7)
+    assert engine._by_layer is (name not in SLOW_WAY)
+
+
+@pytest.mark.parametrize("name", ["mlp", "cnn", "odd convolutions", "shared layers"])
+def test_both_ways_agree(name: str) -> None:
+    factory, shape = MODELS[name]
+    torch.manual_seed(0)
+    model = settle(factory(), make_examples(shape, 8)[0])
+    inputs, targets = make_examples(shape, 6, seed=1)
+    fast = PerExampleGradients(model, ExampleLoss(), work_elements=1)
+    slow = PerExampleGradients(model, ExampleLoss(), work_elements=2**20)
+    slow._by_layer = False
+    one, other = (assemble(engine, inputs, targets) for engine in (fast, slow))
+    assert one.keys() == other.keys()
+    for block in one:
+        torch.testing.assert_close(one[block], other[block], rtol=1e-3, atol=1e-5)
+
+
+def test_embedding_tables_and_layer_norm_take_the_general_way() -> None:
+    torch.manual_seed(0)
+    model = Tokens().eval()
+    inputs = torch.randint(9, (5, 3))
+    targets = torch.randint(4, (5,))
+    engine = PerExampleGradients(model, ExampleLoss(), work_elements=1)
+    found = assemble(engine, inputs, targets)
+    expected = expected_blocks(model, inputs, targets, 2**14)
+    assert not engine._by_layer
+    for block, exact in enumerate(expected):
+        torch.testing.assert_close(found[block], exact, rtol=1e-4, atol=1e-6)
+
+
+class MixesExamples(nn.Module):
+    """Rows of its layer are not examples: it turns two examples into positions and back."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        output: Tensor = self.layer(x.reshape(-1, 3)).reshape(len(x), -1, 2).sum(dim=1)
+        return output
+
+
+def test_layers_whose_rows_are_not_examples_take_the_general_way() -> None:
+    torch.manual_seed(0)
+    model = MixesExamples()
+    inputs, targets = torch.rand(4, 2, 3), torch.tensor([0, 1, 1, 0])
+    engine = PerExampleGradients(model, ExampleLoss(), work_elements=100)
+    found = assemble(engine, inputs, targets)
+    assert not engine._by_layer
+    for block, exact in enumerate(expected_blocks(model, inputs, targets, 2**14)):
+        torch.testing.assert_close(found[block], exact)
+
+
+def squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
+    return (outputs - targets[:, None]).square().sum(dim=1)
+
+
+@pytest.mark.parametrize(
+    "loss", [squared_error, nn.CrossEntropyLoss(label_smoothing=0.3)], ids=["squares", "smoothed"]
+)
+def test_any_loss_per_example(loss: Callable[[Tensor, Tensor], Tensor]) -> None:
+    torch.manual_seed(0)
+    model = MODELS["mlp"][0]()
+    inputs, targets = make_examples((12,), 5)
+    found = assemble(PerExampleGradients(model, ExampleLoss(loss), 2**20), inputs, targets)
+    for example, gradients in enumerate(gradient_loop(model, inputs, targets, loss)):
+        for block, gradient in enumerate(gradients):
+            torch.testing.assert_close(found[block][example], gradient.flatten())
+
+
+def test_models_are_left_as_they_were() -> None:
+    model = MODELS["cnn"][0]().eval()
+    engine = PerExampleGradients(model, ExampleLoss(), 2**20)
+    assemble(engine, *make_examples((1, 16, 16), 3))
+    assert all(parameter.grad is None for parameter in model.parameters())
+    assert not any(module._forward_hooks for module in model.modules())
