@@ -27,19 +27,22 @@ SEEDS = 5
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of ``python -m benchmarks demo``."""
     parser.add_argument("--seeds", type=int, default=SEEDS, help="how many runs to average")
+    parser.add_argument("--epochs", type=int, default=200, help="per training")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="worker processes")
     parser.add_argument("--output", type=Path, default=RESULTS / "demo", help="folder to write to")
 
 
 def run(args: argparse.Namespace) -> int:
     """Run the comparison afresh, print it and draw it."""
-    if args.seeds < 1 or args.jobs < 1:
-        raise UsageError(f"--seeds and --jobs must be at least 1: got {args.seeds}, {args.jobs}")
+    if min(args.seeds, args.epochs, args.jobs) < 1:
+        given = f"{args.seeds}, {args.epochs}, {args.jobs}"
+        raise UsageError(f"--seeds, --epochs and --jobs must be at least 1 but are {given}")
     from benchmarks import plots, tables
     from benchmarks.pool import GridStopped, run_grid
 
     demo = EXPERIMENTS["demo"]
-    cells = make_cells("demo", demo.streams, demo.methods, demo.memory_sizes, range(args.seeds))
+    grid = (demo.streams, demo.methods, demo.memory_sizes, range(args.seeds))
+    cells = make_cells("demo", *grid, epochs=args.epochs)
     file = ResultsFile(args.output / "demo.csv")
     file.path.unlink(missing_ok=True)  # a demonstration shows a run, not the rows of an old one
     start = time.monotonic()

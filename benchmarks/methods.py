@@ -22,6 +22,8 @@ from avalanche_gmc.dictionary import Dictionary
 from avalanche_gmc.embedding import GradientEmbedding
 from benchmarks.cells import METHODS, Cell
 
+BALANCED = "-balanced"
+
 
 def make_embedding(cell: Cell, make_model: Callable[[], nn.Module]) -> GradientEmbedding:
     """The embedding of a gradient-matching cell; it depends on the seed, not on the memory size."""
@@ -31,7 +33,8 @@ def make_embedding(cell: Cell, make_model: Callable[[], nn.Module]) -> GradientE
         make_model,
         draws=cell.draws,
         dim=cell.dim,
-        projection=cell.projection,
+        projection=cell.projection.removesuffix(BALANCED),
+        balance=cell.projection.endswith(BALANCED),
         seed=cell.seed,
     )
 

@@ -35,6 +35,8 @@ from benchmarks.data import add_root_argument, ensure
 from benchmarks.results import RESULTS, ResultsFile
 
 INTERRUPTED = 130
+# "balanced": each parameter tensor's gradient is divided by its root-mean-square norm first.
+PROJECTIONS = ("sparse", "rademacher", "sparse-balanced", "rademacher-balanced")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -54,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     how = parser.add_argument_group("how gradient matching works")
     how.add_argument("--draws", type=int, default=4, help="parameter draws s")
     how.add_argument("--dim", type=int, default=2000, help="dimensions d per draw")
-    how.add_argument("--projection", choices=("sparse", "rademacher"), default="sparse")
+    how.add_argument("--projection", choices=PROJECTIONS, default="sparse", help="kind")
     how.add_argument("--mode", choices=("exact", "fast"), default="exact", help="of the pursuit")
     how.add_argument("--unweighted", action="store_true", help="train without the weights")
     where = parser.add_argument_group("where and how fast")
