@@ -12,7 +12,7 @@ Letters: N rows of a part, B rows of a minibatch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -86,35 +86,38 @@ class _Minibatches(Dataset[Any]):
             columns.insert(len(columns) + 1 + self._column, self._weights(rows))
         return columns
 
-    def _split(self, indices: list[int]) -> list[list[int]]:
+    def _split(self, indices: list[int]) -> list[Tensor]:
         """The indices by part, counted from the start of the part."""
         if len(self._parts) == 1:
-            return [indices]
+            return [torch.tensor(indices)]
         rows, start = [], 0
         for part in self._parts:
             stop = start + len(part)
-            rows.append([i - start for i in indices if start <= i < stop])
+            own = [i - start for i in indices if start <= i < stop]
+            rows.append(torch.tensor(own, dtype=torch.long))
             start = stop
         return rows
 
-    def _columns(self, rows: list[list[int]]) -> list[Tensor]:
+    def _columns(self, rows: list[Tensor]) -> list[Tensor]:
+        pairs = list(zip(self._parts, rows, strict=True))
         if self._collate is not default_collate:  # it may have to see all items at once, to pad
-            pairs = zip(self._parts, rows, strict=True)
-            return list(self._collate([part.dataset[i] for part, own in pairs for i in own]))
-        columns = [p.columns(own) for p, own in zip(self._parts, rows, strict=True) if own]
+            items = [part.dataset[i] for part, own in pairs for i in own.tolist()]
+            return list(self._collate(items))
+        columns = [part.columns(own) for part, own in pairs if len(own)]
         return (
             columns[0] if len(columns) == 1 else [torch.cat(c) for c in zip(*columns, strict=True)]
         )
 
-    def _weights(self, rows: list[list[int]]) -> Tensor:
+    def _weights(self, rows: list[Tensor]) -> Tensor:
         """B weights; the parts without weights are current data and come first."""
         current, memory = 0, []
         for part, own in zip(self._parts, rows, strict=True):
             if part.weights is None:
                 current += len(own)
             else:
-                memory.append(part.weights[own])
-        return joint_weights(current, torch.cat(memory), self._share)
+                memory.append(part.weights.index_select(0, own))
+        weights = memory[0] if len(memory) == 1 else torch.cat(memory)
+        return joint_weights(current, weights, self._share)
 
 
 class _Part:
@@ -130,52 +133,53 @@ class _Part:
     def __len__(self) -> int:
         return len(self.dataset)
 
-    def columns(self, rows: list[int]) -> list[Tensor]:
+    def columns(self, rows: Tensor) -> list[Tensor]:
         """The collated columns of some rows."""
-        if self._cache is None:
-            return self._read(rows)
-        missing = self._cache.missing(rows)
-        if missing and not self._cache.fill(missing, self._read(missing)):
-            self._cache = None
-            return self._read(rows)
-        return self._cache.take(rows)
+        if self._cache is not None and self._cache.complete(rows, self._read):
+            return self._cache.take(rows)
+        self._cache = None
+        return self._read(rows)
 
-    def _read(self, rows: Iterable[int]) -> list[Tensor]:
-        return list(default_collate([self.dataset[i] for i in rows]))
+    def _read(self, rows: Tensor) -> list[Tensor]:
+        return list(default_collate([self.dataset[i] for i in rows.tolist()]))
 
 
 class _Cache:
-    """Rows kept as read, one tensor of N rows per column."""
+    """Rows kept as first read, one tensor of N rows per column."""
 
     def __init__(self, size: int) -> None:
-        self._known = bytearray(size)
+        self._missing = torch.ones(size, dtype=torch.bool)
         self._num_missing = size
         self._columns: list[Tensor] = []
 
-    def missing(self, rows: list[int]) -> list[int]:
-        """The rows that were never filled."""
-        return [i for i in rows if not self._known[i]] if self._num_missing else []
-
-    def fill(self, rows: list[int], columns: list[Any]) -> bool:
-        """Keep some rows; False if they cannot be kept."""
-        size = len(self._known)
-        if not self._columns:
-            if not all(isinstance(column, Tensor) for column in columns):
-                return False
-            if sum(c[0].nbytes for c in columns) * size > MAX_CACHED_BYTES:
-                return False
-            self._columns = [c.new_empty((size, *c.shape[1:])) for c in columns]
+    def complete(self, rows: Tensor, read: Callable[[Tensor], list[Any]]) -> bool:
+        """Read those of the rows that are missing; False if they cannot be kept."""
+        if self._num_missing == 0:
+            return True
+        rows = rows[self._missing[rows]]
+        if len(rows) == 0:
+            return True
+        columns = read(rows)
+        if not self._columns and not self._allocate(columns):
+            return False
         for kept, column in zip(self._columns, columns, strict=True):
             kept[rows] = column
-        for i in rows:
-            self._num_missing -= not self._known[i]
-            self._known[i] = 1
+        self._missing[rows] = False
+        self._num_missing = int(self._missing.sum())
         return True
 
-    def take(self, rows: list[int]) -> list[Tensor]:
-        """The columns of rows that were filled."""
-        index = torch.tensor(rows)
-        return [column[index] for column in self._columns]
+    def take(self, rows: Tensor) -> list[Tensor]:
+        """The columns of rows that are complete."""
+        return [column.index_select(0, rows) for column in self._columns]
+
+    def _allocate(self, columns: list[Any]) -> bool:
+        size = len(self._missing)
+        if not all(isinstance(column, Tensor) for column in columns):
+            return False
+        if sum(column[0].nbytes for column in columns) * size > MAX_CACHED_BYTES:
+            return False
+        self._columns = [column.new_empty((size, *column.shape[1:])) for column in columns]
+        return True
 
 
 def _as_multi_dataset(loader: DataLoader[Any]) -> MultiDatasetDataLoader:

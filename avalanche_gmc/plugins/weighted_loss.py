@@ -61,9 +61,11 @@ def joint_weights(num_current: int, weights: Tensor, share: float | None) -> Ten
     :param share: the memory's part of the loss; None lets every row count for itself.
     :return: B weights, the current rows first.
     """
+    if num_current == 0:
+        return weights
     rows = num_current + len(weights)
     current, memory = 1.0, 1.0
-    if share is not None and num_current and len(weights):
+    if share is not None and len(weights):
         current, memory = (1 - share) * rows / num_current, share * rows / len(weights)
     return torch.cat([weights.new_full((num_current,), current), weights * memory])
 
@@ -87,10 +89,12 @@ def weighted_loss(criterion: Any, output: Any, target: Tensor, weights: Tensor) 
             f"{type(criterion).__name__} gave losses of shape {tuple(terms.shape)} for "
             f"{len(weights)} weights; it must give one loss per example with reduction='none'"
         )
-    if terms.dim() > 1:
-        weights = weights.view(-1, *[1] * (terms.dim() - 1))
-    total: Tensor = (weights * terms).sum()
-    return total if reduction == "sum" else total / _denominator(criterion, terms, target)
+    weights = weights.to(terms.dtype)
+    if reduction != "sum":
+        weights = weights / _denominator(criterion, terms, target)
+    if terms.dim() == 1:  # one operation instead of two: they count in a small model's step
+        return torch.dot(terms, weights)
+    return torch.einsum("b...,b->", terms, weights)
 
 
 def check_criterion(criterion: Any) -> None:
