@@ -106,11 +106,7 @@ class Exemplars:
     @classmethod
     def copy_of(cls, dataset: AvalancheDataset, indices: Iterable[int]) -> Exemplars:
         """Copies of the samples at `indices`, in that order."""
-        if not isinstance(dataset, AvalancheDataset):
-            raise ValueError(
-                f"expected an AvalancheDataset, got {type(dataset).__name__}; "
-                "wrap it with avalanche.benchmarks.utils.as_classification_dataset"
-            )
+        check_dataset(dataset)
         items = [_copy_exemplar(dataset, int(index)) for index in indices]
         return cls(_with_shared_levels(items), _Layout.of(dataset))
 
@@ -166,6 +162,15 @@ class Exemplars:
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_dataset": None}
+
+
+def check_dataset(dataset: Any) -> None:
+    """Refuse what is not an AvalancheDataset."""
+    if not isinstance(dataset, AvalancheDataset):
+        raise ValueError(
+            f"expected an AvalancheDataset, got {type(dataset).__name__}; "
+            "wrap it with avalanche.benchmarks.utils.as_classification_dataset"
+        )
 
 
 class _OwnedSamples(list[Any]):

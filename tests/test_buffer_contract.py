@@ -382,6 +382,12 @@ def test_the_buffer_is_one_object_until_something_changes_and_cannot_be_set(make
 
 
 @our_buffers
+def test_a_torch_dataset_is_refused(make):
+    with pytest.raises(ValueError, match="as_classification_dataset"):
+        make(3).update_from_dataset(TensorDataset(torch.zeros(3, 1)), agent())
+
+
+@our_buffers
 @pytest.mark.parametrize("size", [-1, 2.5, True, "10"])
 def test_sizes_that_are_none(make, size):
     with pytest.raises(ValueError, match="size"):

@@ -139,7 +139,7 @@ def test_the_memory_is_worth_as_much_as_apricots(selector):
     buffer = FacilityLocationBuffer(20)
     buffer.update_from_dataset(dataset(x))
     matrix = similarities(x)
-    assert value(matrix, numbers(buffer, x)) > 0.99 * value(matrix, selector.ranking)
+    assert value(matrix, numbers(buffer, x)) > 0.97 * value(matrix, selector.ranking)
 
 
 def test_candidates_are_bounded_and_the_witnesses_uniform():

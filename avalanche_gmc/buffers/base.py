@@ -10,7 +10,7 @@ import torch
 from avalanche.benchmarks.utils import AvalancheDataset
 from avalanche.training.storage_policy import ExemplarsBuffer
 
-from avalanche_gmc.exemplars import Exemplars
+from avalanche_gmc.exemplars import Exemplars, check_dataset
 
 
 class OwningBuffer(ExemplarsBuffer):
@@ -48,9 +48,21 @@ class OwningBuffer(ExemplarsBuffer):
         """Take the examples of the strategy's current experience into account."""
         self.post_adapt(strategy, strategy.experience)
 
-    @abstractmethod
     def update_from_dataset(self, data: AvalancheDataset, strategy: Any = None) -> None:
-        """Take the examples of a dataset into account."""
+        """Take the examples of a dataset into account, in their order.
+
+        If anything fails, the memory is left as it was.
+
+        :param data: the new examples.
+        :param strategy: whose model is learning, or None.
+        """
+        check_dataset(data)
+        if len(data) > 0:
+            self._take_in(data, strategy)
+
+    @abstractmethod
+    def _take_in(self, data: AvalancheDataset, strategy: Any) -> None:
+        """Take the examples of a dataset, at least one, into account."""
 
     @abstractmethod
     def _shown(self) -> Exemplars:

@@ -26,12 +26,7 @@ class SlidingWindowBuffer(OwningBuffer):
         super().__init__(max_size)
         self._exemplars = Exemplars()
 
-    def update_from_dataset(self, data: AvalancheDataset, strategy: Any = None) -> None:
-        """Let the examples of `data` in, in their order, and the oldest out.
-
-        :param data: the new examples.
-        :param strategy: not used.
-        """
+    def _take_in(self, data: AvalancheDataset, strategy: Any) -> None:
         first = max(0, len(data) - self.max_size)
         new = Exemplars.copy_of(data, range(first, len(data)))
         self._exemplars = _last(self._exemplars.concat(new), self.max_size)
@@ -67,14 +62,7 @@ class GreedyClassBalancedBuffer(OwningBuffer):
         self._random = random.Random(seed)
         self._seen_classes: set[int] = set()
 
-    def update_from_dataset(self, data: AvalancheDataset, strategy: Any = None) -> None:
-        """Offer the examples of `data` one by one, in their order.
-
-        :param data: the new examples, with integer ``targets``.
-        :param strategy: not used.
-        """
-        if len(data) == 0:
-            return
+    def _take_in(self, data: AvalancheDataset, strategy: Any) -> None:
         stored = len(self._exemplars)
         seen = set(self._seen_classes)
         slots = _Slots(self._members(), copy.copy(self._random))

@@ -62,14 +62,7 @@ class FacilityLocationBuffer(OwningBuffer):
         self._epsilon = epsilon
         self._state = _State(_Witnesses(num_witnesses, seed))
 
-    def update_from_dataset(self, data: AvalancheDataset, strategy: Any = None) -> None:
-        """Offer the examples of `data` one by one, in their order.
-
-        :param data: the new examples.
-        :param strategy: not used.
-        """
-        if len(data) == 0:
-            return
+    def _take_in(self, data: AvalancheDataset, strategy: Any) -> None:
         state = copy.deepcopy(self._state)
         examples = Examples(data.eval())
         for rows in examples.batches(_CHUNK):

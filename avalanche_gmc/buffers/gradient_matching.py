@@ -108,17 +108,7 @@ class GradientMatchingBuffer(OwningBuffer):
         """How many exemplars of equal weight would be as diverse: ``(Σ w)² / Σ w²``."""
         return effective_size(self.weights)
 
-    def update_from_dataset(self, data: AvalancheDataset, strategy: Any = None) -> None:
-        """Take the examples of `data` into account.
-
-        If anything fails, the memory is left as it was.
-
-        :param data: the new examples, with integer class labels.
-        :param strategy: whose model and criterion are embedded; not needed if this buffer was
-            given an embedding or has built one.
-        """
-        if len(data) == 0:
-            return
+    def _take_in(self, data: AvalancheDataset, strategy: Any) -> None:
         check_class_label(data)
         embedding = self._embedding.resolve(strategy)
         memory = self._memory

@@ -1,0 +1,114 @@
+"""What a memory looks like, through any Avalanche logger."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from avalanche.evaluation import PluginMetric
+from avalanche.evaluation.metric_results import MetricValue
+from avalanche.evaluation.metric_utils import get_metric_name
+
+from avalanche_gmc.buffers.base import class_counts as count_classes
+from avalanche_gmc.buffers.gradient_matching import effective_size as effective_size_of
+
+Measure = Callable[[Any], dict[str, float]]
+"""From a storage policy to named values; empty if it has no such thing."""
+
+
+def coreset_metrics(
+    *,
+    size: bool = True,
+    residual: bool = True,
+    effective_size: bool = True,
+    class_counts: bool = True,
+) -> list[PluginMetric]:
+    """Metrics of the memories in a strategy, logged after each training experience.
+
+    They look at the ``storage_policy`` of the strategy and of its plugins, whatever buffers those
+    are. Give them to an ``EvaluationPlugin``. Names start with ``Memory_``, or with ``Memory1_``,
+    ``Memory2_``, ... if there are several memories.
+
+    :param size: the number of exemplars, ``Memory_Size``.
+    :param residual: what the last pursuit could not match, relative to its target:
+        ``Memory_Residual``, of memories that have one.
+    :param effective_size: ``(Σ w)² / Σ w²`` of the weights, ``Memory_EffectiveSize``; the number of
+        exemplars if they have no weights.
+    :param class_counts: the number of exemplars of each class, ``Memory_Class000`` and so on.
+    """
+    wanted = {
+        _size: size,
+        _residual: residual,
+        _effective_size: effective_size,
+        _class_counts: class_counts,
+    }
+    return [MemoryMetric(measure) for measure, yes in wanted.items() if yes]
+
+
+class MemoryMetric(PluginMetric[dict[str, float]]):
+    """Logs what `measure` says of each memory, after each training experience."""
+
+    def __init__(self, measure: Measure) -> None:
+        super().__init__()
+        self._measure = measure
+        self._values: dict[str, float] = {}
+
+    def result(self) -> dict[str, float]:
+        """The last values by name."""
+        return self._values
+
+    def reset(self) -> None:
+        self._values = {}
+
+    def after_training_exp(self, strategy: Any) -> list[MetricValue]:
+        policies = storage_policies(strategy)
+        # A class that has left the memory shows as 0, not as its last count.
+        self._values = dict.fromkeys(self._values, 0)
+        for number, policy in enumerate(policies, start=1):
+            prefix = "Memory" if len(policies) == 1 else f"Memory{number}"
+            for name, value in self._measure(policy).items():
+                self._values[f"{prefix}_{name}"] = value
+        when = strategy.clock.train_iterations
+        return [
+            MetricValue(self, _full_name(name, strategy), value, when)
+            for name, value in self._values.items()
+        ]
+
+    def __str__(self) -> str:
+        return f"Memory{self._measure.__name__}"
+
+
+def storage_policies(strategy: Any) -> list[Any]:
+    """The distinct storage policies of a strategy and its plugins."""
+    owners = [strategy, *getattr(strategy, "plugins", [])]
+    policies = [getattr(owner, "storage_policy", None) for owner in owners]
+    found = {id(policy): policy for policy in policies if hasattr(policy, "buffer")}
+    return list(found.values())
+
+
+def _size(policy: Any) -> dict[str, float]:
+    return {"Size": len(policy.buffer)}
+
+
+def _residual(policy: Any) -> dict[str, float]:
+    residual = getattr(policy, "residual_norm", None)
+    return {} if residual is None else {"Residual": float(residual)}
+
+
+def _effective_size(policy: Any) -> dict[str, float]:
+    weights = getattr(policy, "weights", None)
+    value = len(policy.buffer) if weights is None else effective_size_of(weights)
+    return {"EffectiveSize": float(value)}
+
+
+def _class_counts(policy: Any) -> dict[str, float]:
+    data = policy.buffer
+    if "targets" not in data._data_attributes:
+        return {}
+    return {f"Class{label:03}": count for label, count in count_classes(data).items()}
+
+
+def _full_name(name: str, strategy: Any) -> str:
+    if getattr(strategy.experience, "origin_stream", None) is None:
+        return f"{name}/train_phase"
+    return str(get_metric_name(name, strategy, add_experience=False, add_task=False))
