@@ -32,7 +32,7 @@ from avalanche_gmc.checkpointing import maybe_load_checkpoint, save_checkpoint
 OURS = {
     "gradient matching": GradientMatchingBuffer,
     "gradient matching, local": lambda n: GradientMatchingBuffer(n, "local"),
-    "gradient matching, chunked": lambda n: GradientMatchingBuffer(n, chunk_size=7),
+    "gradient matching, chunked": lambda n: GradientMatchingBuffer(n, chunk_size=25),
     "sliding window": SlidingWindowBuffer,
     "greedy class-balanced": GreedyClassBalancedBuffer,
     "facility location": FacilityLocationBuffer,
@@ -46,8 +46,8 @@ FEATURES = 6
 CLASSES = 6
 SHAPES = {
     "large experiences": [60, 70, 50],
-    "online": [5] * 30,
-    "single examples": [1] * 30,
+    "online": [5] * 12,
+    "single examples": [1] * 24,
     "empty and tiny between large": [0, 1, 40, 0, 2, 3, 60, 1],
     "never full": [3, 0, 4],
 }
