@@ -55,8 +55,8 @@ def open_stream(name: str, root: str | Path | None = None, train_fraction: float
     model = STREAMS.get(name, "mlp")
     factories: dict[str, Callable[[], nn.Module]] = {
         "mlp": partial(models.mlp, inputs[0].numel(), num_classes),
-        "cnn": partial(models.cnn, num_classes, inputs.shape[1]),
-        "resnet18": partial(models.resnet18, num_classes),
+        "cnn": lambda: models.channels_last(models.cnn(num_classes, inputs.shape[1])),
+        "resnet18": lambda: models.channels_last(models.resnet18(num_classes)),
     }
     return Stream(benchmark, inputs, labels, num_classes, factories[model])
 

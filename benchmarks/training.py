@@ -23,7 +23,8 @@ from avalanche_gmc import CoresetGDumb, CoresetReplay
 from avalanche_gmc.initialization import derive_seed, fresh_draws, seeded
 from benchmarks.streams import task_free
 
-EVALUATION_BATCH = 2000
+# Batches of about a megabyte: larger ones of images spend their time on fresh memory.
+EVALUATION_NUMBERS = 2**18
 
 
 @dataclass(frozen=True)
@@ -147,9 +148,9 @@ def accuracy(model: nn.Module, inputs: Tensor, labels: Tensor) -> float:
     """Share of the N examples that the model classifies correctly."""
     was_training = model.training
     model.eval()
-    correct = 0
-    for first in range(0, len(labels), EVALUATION_BATCH):
-        rows = slice(first, first + EVALUATION_BATCH)
+    correct, size = 0, max(1, EVALUATION_NUMBERS // inputs[0].numel())
+    for first in range(0, len(labels), size):
+        rows = slice(first, first + size)
         correct += int((model(inputs[rows]).argmax(1) == labels[rows]).sum())
     model.train(was_training)
     return correct / len(labels)
