@@ -13,6 +13,7 @@ from avalanche_gmc.embedding import (
     RandomProjectionEmbedding,
 )
 from avalanche_gmc.matching_pursuit import Coreset, orthogonal_matching_pursuit
+from avalanche_gmc.metrics import coreset_metrics
 from avalanche_gmc.plugins import CoresetGDumbPlugin, CoresetReplayPlugin
 from avalanche_gmc.strategies import CoresetGDumb, CoresetReplay
 
@@ -32,6 +33,7 @@ __all__ = [
     "LocalEmbedding",
     "RandomProjectionEmbedding",
     "SlidingWindowBuffer",
+    "coreset_metrics",
     "orthogonal_matching_pursuit",
 ]
 

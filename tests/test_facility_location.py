@@ -117,6 +117,7 @@ def selector():
     return selection
 
 
+@pytest.mark.slow  # apricot compiles for ten seconds
 def test_sieves_make_apricots_choices(selector):
     guesses = np.array(selector.optimizer.thresholds)
     sieves = Sieves(20, 0.1)
@@ -134,6 +135,7 @@ def test_sieves_make_apricots_choices(selector):
     assert sieves.members == theirs
 
 
+@pytest.mark.slow
 def test_the_memory_is_worth_as_much_as_apricots(selector):
     x = points(200)
     buffer = FacilityLocationBuffer(20)
