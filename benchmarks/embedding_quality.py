@@ -192,11 +192,11 @@ def trained(x: Tensor, y: Tensor, weights: Tensor, *, steps: int, seed: int) -> 
     generator = torch.Generator().manual_seed(seed % 2**31)
     batches: list[Tensor] = []
     for _ in range(steps):
-        batches = batches or list(torch.randperm(len(y), generator=generator).split(100))
+        batches = batches or list(torch.split(torch.randperm(len(y), generator=generator), 100))
         rows = batches.pop()
         loss = F.cross_entropy(model(x[rows]), y[rows], reduction="none")
         optimizer.zero_grad()
-        (loss * weights[rows]).mean().backward()
+        torch.autograd.backward((loss * weights[rows]).mean())
         optimizer.step()
     return model.eval()
 
@@ -204,7 +204,7 @@ def trained(x: Tensor, y: Tensor, weights: Tensor, *, steps: int, seed: int) -> 
 @torch.no_grad()
 def accuracy(model: nn.Module, test: Examples) -> float:
     """Share of correct predictions."""
-    parts = zip(test[0].split(500), test[1].split(500), strict=True)
+    parts = zip(torch.split(test[0], 500), torch.split(test[1], 500), strict=True)
     return sum(int((model(x).argmax(1) == y).sum()) for x, y in parts) / len(test[1])
 
 

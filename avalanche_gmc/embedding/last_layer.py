@@ -20,8 +20,9 @@ from avalanche_gmc.initialization import ModelOrFactory
 
 
 class _Store(NamedTuple):
-    errors: Tensor  # S×N×K
+    errors: Tensor  # S×N×K; the outputs, until all of them are there
     features: Tensor  # S×N×H
+    targets: list[Tensor]
 
 
 class LastLayerEmbedding(DrawsEmbedding[_Store]):
@@ -45,7 +46,7 @@ class LastLayerEmbedding(DrawsEmbedding[_Store]):
         draws: int = 4,
         loss: Loss | None = None,
         layer: str | None = None,
-        batch_size: int = 64,
+        batch_size: int = 256,
         seed: int = 0,
     ) -> None:
         super().__init__(model, draws=draws, loss=loss, batch_size=batch_size, seed=seed)
@@ -65,19 +66,30 @@ class LastLayerEmbedding(DrawsEmbedding[_Store]):
         head, device = self._head(0), parameter_like(self._draws[0]).device
         draws, width = len(self._draws), head.in_features + _bias(head)
         errors = torch.empty(draws, examples, head.out_features, device=device)
-        # A bias sees the constant input 1; the other columns are overwritten.
-        return _Store(errors, torch.ones(draws, examples, width, device=device))
+        features = torch.empty(draws, examples, width, device=device)
+        # A bias sees the constant input 1.
+        features[:, :, head.in_features :] = 1
+        return _Store(errors, features, [])
 
     def _fill(self, store: _Store, rows: slice, draw: int, inputs: Tensor, targets: Tensor) -> None:
         head = self._head(draw)
         features, outputs = _run_to_layer(self._draws[draw], head, inputs)
-        errors = self._loss.output_gradient(outputs, targets)
         store.features[draw, rows, : head.in_features] = features
-        store.errors[draw, rows] = errors
-        require_finite(features, rows, draw)
-        require_finite(errors, rows, draw)
+        store.errors[draw, rows] = outputs
+        if draw == 0:
+            store.targets.append(targets)
 
     def _dictionary(self, store: _Store) -> Dictionary:
+        # Errors last, for all examples at once: batch by batch they would cost small models more
+        # time than the forward passes.
+        if store.targets:
+            targets = torch.cat(store.targets)
+            for draw, outputs in enumerate(store.errors):
+                # Outputs tell about features too: they are sums over all of them.
+                require_finite(outputs, draw)
+                errors = self._loss.output_gradient(outputs, targets)
+                require_finite(errors, draw)
+                store.errors[draw] = errors
         return LastLayerDictionary(store.errors, store.features)
 
     def _head(self, draw: int) -> nn.Linear:

@@ -42,9 +42,7 @@ class ExampleLoss:
     def output_gradient(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """The gradient of each example's loss with respect to its outputs: N×K, N → N×K."""
         if self._is_cross_entropy:
-            errors = outputs.softmax(dim=1)
-            errors[torch.arange(len(targets), device=errors.device), targets] -= 1
-            return errors
+            return outputs.softmax(dim=1) - F.one_hot(targets, outputs.shape[1])
         leaf = outputs.detach().requires_grad_()
         with torch.enable_grad():
             total = self(leaf, targets).sum()
