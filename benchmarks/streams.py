@@ -43,7 +43,7 @@ CLASS_PAIRS = ((0, 1), (2, 3), (4, 5), (6, 7), (8, 9))
 SPLIT_SEED = 0
 TEST_SHARE = 0.2
 # The most informative pixel of the digits: the largest mutual information with the class.
-DIGITS_FEATURE = 34
+DIGITS_FEATURE = 26
 DIGITS_TEST_SHARE = 0.3
 
 
