@@ -408,9 +408,9 @@ def test_two_thousand_small_updates_are_flat_in_time_and_memory():
     data, times, sizes = dataset(20_000), [], []
     for k in range(2000):
         part = data.subset(list(range(10 * k, 10 * k + 10)))
-        start = time.perf_counter()
+        start = time.process_time()  # the machine may be busy
         buffer.update_from_dataset(part, strategy)
-        times.append(time.perf_counter() - start)
+        times.append(time.process_time() - start)
         sizes.append(len(pickle.dumps(buffer)))
     early, late = sum(times[200:800]), sum(times[1400:])
     assert late < 1.5 * early
