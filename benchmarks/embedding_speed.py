@@ -24,8 +24,6 @@ import csv
 import importlib.util
 import multiprocessing
 import platform
-import resource
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -42,6 +40,7 @@ from avalanche_gmc.embedding.per_example import PerExampleGradients, Piece
 from avalanche_gmc.initialization import fresh_draws
 from avalanche_gmc.projection import PROJECTIONS
 from benchmarks import UsageError
+from benchmarks.memory import peak_memory
 from benchmarks.models import channels_last, cnn, count_parameters, mlp, resnet18
 from benchmarks.results import RESULTS
 
@@ -286,13 +285,11 @@ def resnet_memory(threads: int) -> tuple[float, float]:
     """Seconds, and megabytes of peak memory above the imported libraries."""
     torch.set_num_threads(threads)
     inputs, targets = examples("resnet18", 1000)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    start = time.perf_counter()
-    RandomProjectionEmbedding(resnet18, dim=DIM).embed(inputs, targets)
-    seconds = time.perf_counter() - start
-    # Kilobytes on Linux, bytes on macOS.
-    unit = 1e6 if sys.platform == "darwin" else 1e3
-    return seconds, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / unit
+    with peak_memory() as peak:
+        start = time.perf_counter()
+        RandomProjectionEmbedding(resnet18, dim=DIM).embed(inputs, targets)
+        seconds = time.perf_counter() - start
+    return seconds, peak[0] / 1e6
 
 
 def fastest(repeats: int, *tasks: Task) -> list[float]:

@@ -20,16 +20,13 @@ from __future__ import annotations
 import argparse
 import csv
 import gc
-import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 import numpy as np
-import psutil
 import torch
 from sklearn.linear_model import orthogonal_mp
 from torch import Tensor
@@ -37,11 +34,11 @@ from torch import Tensor
 from avalanche_gmc import DenseDictionary, RandomProjectionEmbedding, orthogonal_matching_pursuit
 from benchmarks import UsageError
 from benchmarks.arrays import fashion_mnist
+from benchmarks.memory import peak_memory
 from benchmarks.models import mlp
 from benchmarks.results import RESULTS
 
 DRAWS = 4
-SAMPLING_SECONDS = 0.005
 SCIKIT_LEARN = "scikit-learn"
 
 
@@ -194,26 +191,6 @@ def measure(atoms: Tensor, size: int, args: argparse.Namespace) -> Iterator[Meas
             residual=round(float(missed.norm() / target.double().norm()), 6),
             extra_memory=round(peak[0] / atoms.nbytes, 3),
         )
-
-
-@contextmanager
-def peak_memory() -> Iterator[list[int]]:
-    """The peak of resident memory beyond the start, in bytes, in a list of one number."""
-    process, done = psutil.Process(), threading.Event()
-    start = process.memory_info().rss
-    peak = [0]
-
-    def watch() -> None:
-        while not done.wait(SAMPLING_SECONDS):
-            peak[0] = max(peak[0], process.memory_info().rss - start)
-
-    watcher = threading.Thread(target=watch, daemon=True)
-    watcher.start()
-    try:
-        yield peak
-    finally:
-        done.set()
-        watcher.join()
 
 
 COLUMNS = "{:>7} {:>6} {:>5}  {:<12} {:>7} {:>9} {:>8} {:>9} {:>13}"

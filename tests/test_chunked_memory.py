@@ -7,7 +7,7 @@ import torch
 
 from avalanche_gmc import DenseDictionary, GradientMatchingBuffer
 from avalanche_gmc.embedding import GradientEmbedding
-from benchmarks.selection_speed import peak_memory
+from benchmarks.memory import peak_memory
 from benchmarks.streams import task_free
 
 EXAMPLES, DIM = 16_000, 6_000
