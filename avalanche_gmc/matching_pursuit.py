@@ -16,8 +16,10 @@ Algorithm 1 of the paper, and where this departs from its letter:
 
 from __future__ import annotations
 
+import operator
 import warnings
 from dataclasses import dataclass, replace
+from typing import SupportsIndex
 
 import torch
 from torch import Tensor
@@ -86,7 +88,7 @@ def orthogonal_matching_pursuit(
     """
     atoms = dictionary if isinstance(dictionary, Dictionary) else DenseDictionary(dictionary)
     _check_options(rule, mode, tolerance)
-    _check_size(atoms, size)
+    size = _checked_size(atoms, size)
     _check_target(atoms, target)
     norms = _checked_norms(atoms)
     wide = target.detach().cpu().double()
@@ -174,17 +176,20 @@ def _check_options(rule: str, mode: str, tolerance: float) -> None:
         raise ValueError(f"tolerance must be a number >= 0, got {tolerance}.")
 
 
-def _check_size(dictionary: Dictionary, size: int) -> None:
+def _checked_size(dictionary: Dictionary, size: SupportsIndex) -> int:
     if dictionary.num_atoms == 0:
         raise ValueError("the dictionary is empty: there is no atom to pick.")
     if dictionary.dim == 0:
         raise ValueError("the atoms have dimension 0: there is nothing to match.")
-    if isinstance(size, bool) or not isinstance(size, int):
-        raise ValueError(f"size must be an integer, got {size!r}.")
-    if not 1 <= size <= dictionary.num_atoms:
+    try:
+        number = operator.index(size)
+    except TypeError:
+        raise ValueError(f"size must be an integer, got {size!r}.") from None
+    if not 1 <= number <= dictionary.num_atoms:
         raise ValueError(
-            f"size must be between 1 and the number of atoms, {dictionary.num_atoms}, got {size}."
+            f"size must be between 1 and the number of atoms, {dictionary.num_atoms}, got {number}."
         )
+    return number
 
 
 def _check_target(dictionary: Dictionary, target: Tensor) -> None:

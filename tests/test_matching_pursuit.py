@@ -345,6 +345,14 @@ def test_input_is_left_alone_and_types_are_as_promised():
     assert coreset.weights.dtype == coreset.residual_trace.dtype == torch.float64
 
 
+def test_a_numpy_integer_is_a_size():
+    atoms, target = random_problem((30, 10), seed=17)
+    expected = orthogonal_matching_pursuit(atoms, target, 5)
+    assert torch.equal(
+        orthogonal_matching_pursuit(atoms, target, np.int64(5)).indices, expected.indices
+    )
+
+
 def spoiled(row: int, value: float) -> Tensor:
     atoms = torch.ones(5, 3)
     atoms[row, 1] = value
