@@ -35,6 +35,7 @@ from torch.func import functional_call, grad, vmap
 from torch.nn import functional as F
 
 from avalanche_gmc.embedding import LastLayerEmbedding, RandomProjectionEmbedding
+from avalanche_gmc.embedding.examples import Examples
 from avalanche_gmc.embedding.losses import ExampleLoss
 from avalanche_gmc.embedding.per_example import PerExampleGradients, Piece
 from avalanche_gmc.initialization import fresh_draws
@@ -104,7 +105,7 @@ def last_layer_rows(repeats: int) -> Iterator[Row]:
         def forwards(
             draws: list[nn.Module] = draws,
             inputs: Tensor = inputs,
-            size: int = embedding.batch_size,
+            size: int = embedding.batch_size_for(Examples(inputs, targets)),
         ) -> None:
             with torch.no_grad():
                 for batch in torch.split(inputs, size):

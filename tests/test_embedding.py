@@ -23,6 +23,7 @@ from avalanche_gmc.embedding import (
     LocalEmbedding,
     RandomProjectionEmbedding,
 )
+from avalanche_gmc.embedding.examples import Examples
 from avalanche_gmc.initialization import fresh_draws
 from avalanche_gmc.matching_pursuit import orthogonal_matching_pursuit
 from benchmarks.models import cnn, mlp
@@ -383,3 +384,12 @@ def test_a_small_memory_of_a_class_incremental_stream_keeps_every_class(kind: st
     some = images[::4], labels[::4]
     assert effective_rank(atoms(embedding.embed(*some))) > rank_floor
     assert effective_rank(atoms(collapsed.embed(*some))) < rank_floor
+
+
+def test_vectors_come_in_larger_batches_than_images() -> None:
+    embedding = LastLayerEmbedding(small_cnn)
+    vectors = Examples(torch.zeros(3, 5), torch.zeros(3))
+    images = Examples(TensorDataset(torch.zeros(3, 1, 8, 8), torch.zeros(3)))
+    assert embedding.batch_size_for(vectors) == 1024
+    assert embedding.batch_size_for(images) == 256
+    assert LastLayerEmbedding(small_cnn, batch_size=7).batch_size_for(vectors) == 7

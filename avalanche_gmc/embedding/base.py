@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +23,13 @@ CALIBRATION_EXAMPLES = 256
 """How many examples of the first data settle statistics and scales, in one forward pass."""
 
 Store = TypeVar("Store")
+
+
+class BatchSizes(NamedTuple):
+    """Examples per pass, where the user does not say: what was fastest on two cores."""
+
+    vectors: int
+    others: int  # images and the like, whose activations are large
 
 
 class GradientEmbedding(ABC):
@@ -68,15 +75,23 @@ class DrawsEmbedding(GradientEmbedding, Generic[Store]):
     :param draws: S.
     :param loss: one value per example; None is cross entropy.
     :param batch_size: examples per pass; it bounds the memory and changes nothing else.
+    :param usual: the sizes if ``batch_size`` is None.
     :param seed: of the draws (and projections).
     """
 
     def __init__(
-        self, model: ModelOrFactory, *, draws: int, loss: Loss | None, batch_size: int, seed: int
+        self,
+        model: ModelOrFactory,
+        *,
+        draws: int,
+        loss: Loss | None,
+        batch_size: int | None,
+        usual: BatchSizes,
+        seed: int,
     ) -> None:
-        if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
-            raise ValueError(f"batch_size must be an integer of at least 1, got {batch_size!r}.")
+        _check_batch_size(batch_size)
         self.batch_size = batch_size
+        self._usual = usual
         self.seed = seed
         self._loss = ExampleLoss(loss)
         self._draws = [_frozen(draw) for draw in fresh_draws(model, draws, seed)]
@@ -87,12 +102,18 @@ class DrawsEmbedding(GradientEmbedding, Generic[Store]):
         if len(examples) and self._num_outputs is None:
             self._settle(*self._read(examples, examples.spread(CALIBRATION_EXAMPLES)))
         store = self._allocate(len(examples))
-        for rows in examples.batches(self.batch_size):
+        for rows in examples.batches(self.batch_size_for(examples)):
             x, y = self._read(examples, rows)
             self._loss.check_targets(y, self._num_outputs or 0, first=rows.start)
             for draw in range(len(self._draws)):
                 self._fill(store, rows, draw, x, y)
         return self._dictionary(store)
+
+    def batch_size_for(self, examples: Examples) -> int:
+        """How many of these examples make a batch."""
+        if self.batch_size is not None:
+            return self.batch_size
+        return self._usual.vectors if examples.are_vectors else self._usual.others
 
     @abstractmethod
     def _allocate(self, examples: int) -> Store:
@@ -179,6 +200,13 @@ def require_finite(values: Tensor, draw: int, first: int = 0) -> None:
                 f"the gradient of example {first + example} at draw {draw} is not finite; look for "
                 "NaN or infinite values in that input, or scale the inputs."
             )
+
+
+def _check_batch_size(size: int | None) -> None:
+    if size is None:
+        return
+    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+        raise ValueError(f"batch_size must be an integer of at least 1, got {size!r}.")
 
 
 def _frozen(model: nn.Module) -> nn.Module:

@@ -13,10 +13,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from avalanche_gmc.dictionary import Dictionary, LastLayerDictionary
-from avalanche_gmc.embedding.base import DrawsEmbedding, require_finite
+from avalanche_gmc.embedding.base import BatchSizes, DrawsEmbedding, require_finite
 from avalanche_gmc.embedding.forward import parameter_like, run_model
 from avalanche_gmc.embedding.losses import Loss
 from avalanche_gmc.initialization import ModelOrFactory
+
+BATCH_SIZES = BatchSizes(vectors=1024, others=256)
 
 
 class _Store(NamedTuple):
@@ -35,7 +37,8 @@ class LastLayerEmbedding(DrawsEmbedding[_Store]):
     :param draws: S; the paper's 4.
     :param loss: ``loss(outputs, targets)`` with one value per example; None is cross entropy.
     :param layer: name of the final ``nn.Linear``, if it shall not be found.
-    :param batch_size: examples per pass; it bounds the memory and changes nothing else.
+    :param batch_size: examples per pass; it bounds the memory and changes nothing else. None
+        takes 1024 vectors or 256 of anything larger.
     :param seed: of the draws.
     """
 
@@ -46,10 +49,12 @@ class LastLayerEmbedding(DrawsEmbedding[_Store]):
         draws: int = 4,
         loss: Loss | None = None,
         layer: str | None = None,
-        batch_size: int = 256,
+        batch_size: int | None = None,
         seed: int = 0,
     ) -> None:
-        super().__init__(model, draws=draws, loss=loss, batch_size=batch_size, seed=seed)
+        super().__init__(
+            model, draws=draws, loss=loss, batch_size=batch_size, usual=BATCH_SIZES, seed=seed
+        )
         self._candidates = _linear_layers(self._draws[0], layer)
         self._layer = self._candidates[-1]
 
@@ -67,14 +72,14 @@ class LastLayerEmbedding(DrawsEmbedding[_Store]):
         draws, width = len(self._draws), head.in_features + _bias(head)
         errors = torch.empty(draws, examples, head.out_features, device=device)
         features = torch.empty(draws, examples, width, device=device)
-        # A bias sees the constant input 1.
-        features[:, :, head.in_features :] = 1
         return _Store(errors, features, [])
 
     def _fill(self, store: _Store, rows: slice, draw: int, inputs: Tensor, targets: Tensor) -> None:
         head = self._head(draw)
         features, outputs = _run_to_layer(self._draws[draw], head, inputs)
         store.features[draw, rows, : head.in_features] = features
+        # A bias sees the constant input 1.
+        store.features[draw, rows, head.in_features :] = 1
         store.errors[draw, rows] = outputs
         if draw == 0:
             store.targets.append(targets)

@@ -17,6 +17,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+PRODUCT_NUMBERS = 2**22
+"""Blocks are made together, up to this many numbers: one large product beats several small."""
+
 LayerRule = Callable[[Any, Tensor, Tensor, int], Iterator[Tensor]]
 
 
@@ -30,8 +33,7 @@ def split_gradient(gradient: Tensor, step: int) -> Iterator[Tensor]:
 def linear_weight(layer: nn.Linear, inputs: Tensor, errors: Tensor, step: int) -> Iterator[Tensor]:
     """N×...×C and N×...×O → blocks of N×(O·C)."""
     inputs, errors = _as_positions(inputs), _as_positions(errors)
-    for some in torch.split(errors, step, dim=2):
-        yield torch.einsum("nto,ntc->noc", some, inputs).flatten(1)
+    yield from _products(errors, inputs, step)
 
 
 def conv2d_weight(layer: nn.Conv2d, inputs: Tensor, errors: Tensor, step: int) -> Iterator[Tensor]:
@@ -39,8 +41,7 @@ def conv2d_weight(layer: nn.Conv2d, inputs: Tensor, errors: Tensor, step: int) -
     windows = _windows(layer, inputs)
     errors = errors.movedim(1, -1).flatten(1, 2)
     if layer.groups == 1:
-        for some in torch.split(errors, step, dim=2):
-            yield torch.einsum("nto,ntc->noc", some, windows[:, :, 0].flatten(2)).flatten(1)
+        yield from _products(errors, windows[:, :, 0].flatten(2), step)
     else:
         grouped = errors.reshape(*errors.shape[:2], layer.groups, -1)
         whole = torch.einsum("ntgo,ntgkc->ngokc", grouped, windows).flatten(1, 2)
@@ -72,6 +73,15 @@ RULES: dict[type[nn.Module], dict[str, LayerRule]] = {
     nn.BatchNorm2d: {"weight": norm_weight, "bias": channels_first_bias},
 }
 """Exact types only: a subclass may compute something else in its forward."""
+
+
+def _products(errors: Tensor, inputs: Tensor, step: int) -> Iterator[Tensor]:
+    """Outer products summed over positions: N×T×O and N×T×C → blocks of N×(step·C)."""
+    block = len(inputs) * step * inputs.shape[2]
+    for some in torch.split(errors, step * max(1, PRODUCT_NUMBERS // block), dim=2):
+        product = torch.einsum("nto,ntc->noc", some, inputs)
+        for part in torch.split(product, step, dim=1):
+            yield part.flatten(1)
 
 
 def _as_positions(values: Tensor) -> Tensor:

@@ -42,7 +42,11 @@ class ExampleLoss:
     def output_gradient(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """The gradient of each example's loss with respect to its outputs: N×K, N → N×K."""
         if self._is_cross_entropy:
-            return outputs.softmax(dim=1) - F.one_hot(targets, outputs.shape[1])
+            # For few outputs several times faster than torch's softmax, and the same numbers.
+            powers = (outputs - outputs.amax(dim=1, keepdim=True)).exp_()
+            probabilities = powers.div_(powers.sum(dim=1, keepdim=True))
+            minus_one = outputs.new_full((len(targets), 1), -1.0)
+            return probabilities.scatter_add_(1, targets[:, None], minus_one)
         leaf = outputs.detach().requires_grad_()
         with torch.enable_grad():
             total = self(leaf, targets).sum()

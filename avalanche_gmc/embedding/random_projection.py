@@ -12,14 +12,17 @@ import torch
 from torch import Tensor
 
 from avalanche_gmc.dictionary import DenseDictionary, Dictionary
-from avalanche_gmc.embedding.base import DrawsEmbedding, require_finite
+from avalanche_gmc.embedding.base import BatchSizes, DrawsEmbedding, require_finite
 from avalanche_gmc.embedding.forward import parameter_like
 from avalanche_gmc.embedding.losses import Loss
 from avalanche_gmc.embedding.per_example import PerExampleGradients
 from avalanche_gmc.initialization import ModelOrFactory
 from avalanche_gmc.projection import PROJECTIONS, Projection
 
-BATCH_SIZES = {"sparse": 64, "rademacher": 256}
+BATCH_SIZES = {
+    "sparse": BatchSizes(vectors=64, others=64),
+    "rademacher": BatchSizes(vectors=1024, others=256),
+}
 """Small batches stay in the cache; the dense matrix pays only if many examples share a chunk."""
 
 WORK_ELEMENTS = {"sparse": 2**23, "rademacher": 2**26}
@@ -44,7 +47,7 @@ class RandomProjectionEmbedding(DrawsEmbedding[Tensor]):
         once on the first data, so that no layer drowns the others.
     :param loss: ``loss(outputs, targets)`` with one value per example; None is cross entropy.
     :param batch_size: examples per pass; it bounds the memory and changes nothing else. None
-        takes 64 for the sparse and 256 for the dense projection.
+        takes 64 for the sparse and 256 for the dense projection (1024 if they are vectors).
     :param seed: of the draws and the projections.
     """
 
@@ -64,8 +67,10 @@ class RandomProjectionEmbedding(DrawsEmbedding[Tensor]):
             raise ValueError(f"projection must be one of {list(PROJECTIONS)}, got {projection!r}.")
         if isinstance(dim, bool) or not isinstance(dim, int) or dim < 1:
             raise ValueError(f"dim must be an integer of at least 1, got {dim!r}.")
-        size = BATCH_SIZES[projection] if batch_size is None else batch_size
-        super().__init__(model, draws=draws, loss=loss, batch_size=size, seed=seed)
+        usual = BATCH_SIZES[projection]
+        super().__init__(
+            model, draws=draws, loss=loss, batch_size=batch_size, usual=usual, seed=seed
+        )
         self._dim = dim
         self._projection = projection
         self._balance = balance
