@@ -22,6 +22,7 @@ COMMANDS = (
     "data",
     "run",
     "figures",
+    "claims",
     "show-memory",
     "selection-speed",
     "embedding-speed",

@@ -1,0 +1,147 @@
+"""The paper's claims against made-up rows whose outcome is known."""
+
+import subprocess
+import sys
+
+import pytest
+from benchmark_rows import rows_for
+
+from benchmarks.__main__ import main
+from benchmarks.claims import CLAIMS, END, markdown, verdict
+from benchmarks.contrasts import differences
+from benchmarks.results import ResultsFile
+
+BETTER, SMALLER, WINDOW = CLAIMS[:3]
+
+
+def write(folder, name, accuracies, *, sizes=(100, 1000), seeds=(0, 1, 2), **options):
+    """A file of rows: method → f(size, seed) gives the accuracy."""
+    rows = rows_for(
+        "gdumb",
+        streams=["sorted-electricity"],
+        methods=list(accuracies),
+        sizes=sizes,
+        seeds=seeds,
+        **options,
+    )
+    file = ResultsFile(folder / f"{name}.csv")
+    for row in rows:
+        row["accuracy"] = accuracies[row["method"]](row["memory_size"], row["seed"])
+        row["selection_seconds"] = 2.0 if row["method"] == "reservoir" else 3.0
+        file.append(row)
+    return file.rows()
+
+
+def noise(seed):
+    return 0.01 * seed
+
+
+def test_differences_are_paired_by_seed(tmp_path):
+    # The seeds differ by far more than the methods do; only pairs show it.
+    rows = write(
+        tmp_path,
+        "gdumb",
+        {
+            "gmc-last-layer": lambda size, seed: 0.5 + 0.1 * seed + [0.02, 0.03, 0.04][seed],
+            "reservoir": lambda size, seed: 0.5 + 0.1 * seed,
+        },
+    )
+    found = differences(rows, {"method": "gmc-last-layer"}, {"method": "reservoir"})
+    assert [(gap.stream, gap.memory_size) for gap in found] == [
+        ("sorted-electricity", 100),
+        ("sorted-electricity", 1000),
+    ]
+    assert found[0].accuracy.mean == pytest.approx(0.03)
+    assert found[0].accuracy.std == pytest.approx(0.01)
+    assert found[0].sign == 1
+    assert found[0].time_ratio == pytest.approx(1.5)
+
+
+def test_rows_without_a_partner_are_left_out(tmp_path):
+    write(tmp_path, "gdumb", {"gmc-last-layer": lambda size, seed: 0.9}, seeds=(0, 1, 2, 3))
+    rows = write(tmp_path, "gdumb", {"reservoir": lambda size, seed: 0.5}, seeds=(2, 3, 4))
+    found = differences(rows, {"method": "gmc-last-layer"}, {"method": "reservoir"})
+    assert [gap.accuracy.count for gap in found] == [2, 2]
+
+
+@pytest.mark.parametrize(
+    ("gain", "expected"),
+    [
+        (lambda size: 0.05, "**reproduced**, 2 of 2"),
+        (lambda size: 0.05 if size == 100 else -0.05, "**partly**, 1 of 2"),
+        (lambda size: -0.05, "**not reproduced**, 0 of 2"),
+    ],
+)
+def test_verdict_follows_the_rows(tmp_path, gain, expected):
+    write(
+        tmp_path,
+        "gdumb",
+        {
+            "gmc-last-layer": lambda size, seed: 0.5 + gain(size) + noise(seed),
+            "reservoir": lambda size, seed: 0.5,
+        },
+    )
+    assert verdict(BETTER, tmp_path) == expected
+
+
+def test_a_difference_within_two_standard_errors_does_not_count(tmp_path):
+    spread = [-0.05, 0.0, 0.08]
+    write(
+        tmp_path,
+        "gdumb",
+        {
+            "sliding-window": lambda size, seed: 0.5 + spread[seed],
+            "reservoir": lambda size, seed: 0.5,
+        },
+    )
+    assert verdict(WINDOW, tmp_path) == "**not reproduced**, 0 of 2"
+    assert "(100: +0.010 ± 0.066)" in markdown(tmp_path)
+
+
+def test_gains_must_shrink_with_the_memory(tmp_path):
+    def rows(gain):
+        return {
+            "gmc-last-layer": lambda size, seed: 0.5 + gain(size),
+            "reservoir": lambda size, seed: 0.5,
+        }
+
+    write(tmp_path, "gdumb", rows(lambda size: 1 / size))
+    assert verdict(SMALLER, tmp_path) == "**reproduced**, 1 of 1"
+    other = tmp_path / "other"
+    other.mkdir()
+    write(other, "gdumb", rows(lambda size: size / 10000))
+    assert verdict(SMALLER, other) == "**not reproduced**, 0 of 1"
+
+
+def test_other_options_are_another_variant(tmp_path):
+    """A fast, unweighted or two-draw memory says nothing about the paper's."""
+    accuracies = {"gmc-last-layer": lambda size, seed: 0.9}
+    write(tmp_path, "gdumb", accuracies, mode="fast")
+    write(tmp_path, "gdumb", {"reservoir": lambda size, seed: 0.5})
+    assert verdict(BETTER, tmp_path) == "not run"
+
+
+def test_nothing_run_is_said_so(tmp_path):
+    text = markdown(tmp_path)
+    assert text.count("not run |") >= len(CLAIMS)
+    assert "reproduced" not in text
+
+
+def test_page_is_updated_between_its_marks(tmp_path, capsys):
+    page = tmp_path / "page.md"
+    page.write_text(f"before\n<!-- claims -->\nold\n{END}\nafter\n")
+    assert main(["claims", "--results", str(tmp_path), "--update", str(page)]) == 0
+    text = page.read_text()
+    assert text.startswith("before\n<!-- claims -->\n\n| the paper says")
+    assert text.endswith(f"{END}\nafter\n")
+    assert "old" not in text
+    assert main(["claims", "--results", str(tmp_path), "--update", str(page)]) == 0
+    assert page.read_text() == text
+    page.write_text("no marks")
+    assert main(["claims", "--results", str(tmp_path), "--update", str(page)]) == 2
+    assert page.read_text() == "no marks"
+
+
+def test_torch_is_not_imported():
+    code = "import benchmarks.claims, sys; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
