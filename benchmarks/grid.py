@@ -1,15 +1,14 @@
 """Running the cells of a grid: claim a group, select its memories, train, append rows.
 
 A group of cells shares one pass over its stream: the data is loaded and embedded once for all its
-memory sizes and rules. Selected memories are kept beside the results until the group is done, so
-that a killed run repeats at most one selection or one training. Claims are file locks, which the
-operating system drops with the process that held them.
+memory sizes and rules. Passes are saved on the way, and selected memories kept beside the results
+until the group is done, so that a killed run repeats at most one experience or one training.
+Claims are file locks, which the operating system drops with the process that held them.
 """
 
 from __future__ import annotations
 
 import hashlib
-import os
 import platform
 import time
 from collections.abc import Callable, Sequence
@@ -25,7 +24,7 @@ from benchmarks.cells import EXPERIMENTS, Cell, Group
 from benchmarks.methods import make_buffer
 from benchmarks.opening import Stream, open_stream
 from benchmarks.results import COLUMNS, ResultsFile
-from benchmarks.selection import Selected, naming, select
+from benchmarks.selection import Selected, naming, save, select
 from benchmarks.training import (
     PlayedBackBuffer,
     Recipe,
@@ -104,10 +103,9 @@ def selections(
         found: dict[tuple[str, ...], Selected] = torch.load(kept, weights_only=False)
         if all(cell.key() in found for cell in cells):
             return found
-    selected = select(cells, stream, report)
-    partial = kept.with_suffix(f".{os.getpid()}")
-    torch.save(selected, partial)
-    os.replace(partial, kept)
+    selected = select(cells, stream, report, kept.with_suffix(".pass"))
+    save(selected, kept)
+    kept.with_suffix(".pass").unlink(missing_ok=True)
     return selected
 
 

@@ -78,6 +78,10 @@ class SharedEmbedding(GradientEmbedding):
         self.seconds += time.perf_counter() - start
         self._targets = list(dataset.targets)
 
+    def forget(self) -> None:
+        """Free the prepared experience."""
+        self._prepared, self._targets = None, []
+
     def embed(self, inputs: Any, targets: Tensor | None = None) -> Dictionary:
         """The prepared embedding, if this is the experience it was prepared for."""
         if self._prepared is None or targets is not None or list(inputs.targets) != self._targets:

@@ -2,24 +2,31 @@
 
 Memories do not depend on the model being trained (the local variant apart), so they are selected
 first and trained on later. Buffers of all memory sizes and rules walk through the stream together,
-and each experience is embedded once for all of them.
+and each experience is embedded once for all of them. A long pass saves itself after an experience,
+and one that was killed goes on from there.
 """
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
 
+from avalanche_gmc.buffers.base import OwningBuffer
 from avalanche_gmc.initialization import derive_seed, seeded
 from benchmarks.cells import EXPERIMENTS, METHODS, Cell
 from benchmarks.methods import SharedEmbedding, make_buffer, make_embedding
 from benchmarks.opening import Stream
 from benchmarks.training import Memory
+
+SAVE_SECONDS = 20.0
+"""A pass this long since it was last saved is saved again."""
 
 
 class CellError(RuntimeError):
@@ -65,36 +72,90 @@ class Selected:
         return cls({0: memory_of(policy)})
 
 
+@dataclass
+class Pass:
+    """Buffers of several cells on their way through a stream, after ``step`` experiences.
+
+    :param embedding: shared by all of them; ``None`` if they need none.
+    """
+
+    buffers: dict[Cell, Any]
+    embedding: SharedEmbedding | None
+    selected: dict[Cell, Selected]
+    step: int = 0
+
+    @classmethod
+    def begin(cls, cells: Sequence[Cell], stream: Stream) -> Pass:
+        """Empty buffers."""
+        embedding = None
+        if METHODS[cells[0].method] in ("projection", "last-layer"):
+            embedding = SharedEmbedding(make_embedding(cells[0], stream.make_model))
+        buffers = {cell: make_buffer(cell, embedding) for cell in cells}
+        return cls(buffers, embedding, {cell: Selected() for cell in cells})
+
+    @classmethod
+    def resumed(cls, path: Path, cells: Sequence[Cell]) -> Pass | None:
+        """What an interrupted run of the same cells has saved."""
+        if not path.exists():
+            return None
+        found = torch.load(path, weights_only=False)
+        return found if isinstance(found, Pass) and list(found.buffers) == list(cells) else None
+
+    def take(self, experience: Any, report: Callable[[str, Any], None], *, last: bool) -> None:
+        """Show one more experience to all buffers."""
+        first = next(iter(self.buffers))
+        if self.embedding is not None:
+            report("cell", f"embedding of {first.describe()}, experience {self.step}")
+            with naming(first):
+                self.embedding.prepare(experience.dataset)
+        for cell, buffer in self.buffers.items():
+            report("cell", f"selection of {cell.describe()}, experience {self.step}")
+            start = time.perf_counter()
+            with naming(cell):
+                update(buffer, experience, derive_seed(cell.seed, cell.memory_size, self.step))
+            self.selected[cell].selection_seconds += time.perf_counter() - start
+            if last or needs_all(cell):
+                self.selected[cell].memories[self.step] = memory_of(buffer)
+        if self.embedding is not None:
+            self.embedding.forget()
+        self.step += 1
+
+    @property
+    def owns_its_samples(self) -> bool:
+        """Whether saving the buffers saves exemplars only; stock buffers drag the stream along."""
+        return all(isinstance(buffer, OwningBuffer) for buffer in self.buffers.values())
+
+
 def select(
-    cells: Sequence[Cell], stream: Stream, report: Callable[[str, Any], None]
+    cells: Sequence[Cell],
+    stream: Stream,
+    report: Callable[[str, Any], None],
+    kept: Path | None = None,
 ) -> dict[tuple[str, ...], Selected]:
     """The memories of cells that differ in size and in methods of one family.
 
     :param report: told ``("cell", description)`` before each buffer is updated.
+    :param kept: where a long pass is saved from time to time, and taken up again.
     """
-    first = cells[0]
-    embedding = None
-    if METHODS[first.method] in ("projection", "last-layer"):
-        embedding = SharedEmbedding(make_embedding(first, stream.make_model))
-    buffers = {cell: make_buffer(cell, embedding) for cell in cells}
-    selected = {cell: Selected() for cell in cells}
+    walk = (Pass.resumed(kept, cells) if kept else None) or Pass.begin(cells, stream)
     experiences = list(stream.benchmark.train_stream)
-    for step, experience in enumerate(experiences):
-        if embedding is not None:
-            report("cell", f"embedding of {first.describe()}, experience {step}")
-            with naming(first):
-                embedding.prepare(experience.dataset)
-        for cell, buffer in buffers.items():
-            report("cell", f"selection of {cell.describe()}, experience {step}")
-            start = time.perf_counter()
-            with naming(cell):
-                update(buffer, experience, derive_seed(cell.seed, cell.memory_size, step))
-            selected[cell].selection_seconds += time.perf_counter() - start
-            if step == len(experiences) - 1 or needs_all(cell):
-                selected[cell].memories[step] = memory_of(buffer)
-    for result in selected.values():
-        result.embedding_seconds = embedding.seconds if embedding else 0.0
-    return {cell.key(): result for cell, result in selected.items()}
+    saved = time.monotonic()
+    while walk.step < len(experiences):
+        walk.take(experiences[walk.step], report, last=walk.step == len(experiences) - 1)
+        long = time.monotonic() - saved > SAVE_SECONDS
+        if kept is not None and long and walk.owns_its_samples:
+            save(walk, kept)
+            saved = time.monotonic()
+    for result in walk.selected.values():
+        result.embedding_seconds = walk.embedding.seconds if walk.embedding else 0.0
+    return {cell.key(): result for cell, result in walk.selected.items()}
+
+
+def save(state: object, path: Path) -> None:
+    """Write a file that is there as a whole or not at all."""
+    partial = path.with_suffix(f".{os.getpid()}")
+    torch.save(state, partial)
+    os.replace(partial, path)
 
 
 def needs_all(cell: Cell) -> bool:

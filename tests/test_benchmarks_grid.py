@@ -277,3 +277,56 @@ def test_csv_of_the_users_own_runs(tmp_path, monkeypatch):
     rows = ResultsFile(tmp_path / "gdumb.csv").rows()
     assert len(rows) == 2 and all(row["stream"].startswith("csv:") for row in rows)
     assert all(float(row["accuracy"]) > 0.6 for row in rows)
+
+
+@pytest.mark.parametrize("method", ["gmc-last-layer", "gmc-projection", "facility-location"])
+def test_interrupted_pass_goes_on_from_its_last_experience(tmp_path, monkeypatch, method):
+    cells = [c for c in small_cells(methods=[method]) if c.seed == 0]
+    stream = open_stream("digits", None, 0.3)
+    undisturbed = selection.select(cells, stream, silent)
+    monkeypatch.setattr(selection, "SAVE_SECONDS", 0.0)
+    seen = []
+
+    def until_the_fourth(buffer, experience, seed):
+        seen.append(experience.current_experience)
+        if seen[-1] == 3:
+            raise KeyboardInterrupt
+        original(buffer, experience, seed)
+
+    original = selection.update
+    monkeypatch.setattr(selection, "update", until_the_fourth)
+    kept = tmp_path / "group.pass"
+    with pytest.raises(KeyboardInterrupt):
+        selection.select(cells, stream, silent, kept)
+    assert kept.stat().st_size < 20e6
+    seen.clear()
+
+    def counting(buffer, experience, seed):
+        seen.append(experience.current_experience)
+        original(buffer, experience, seed)
+
+    monkeypatch.setattr(selection, "update", counting)
+    resumed = selection.select(cells, stream, silent, kept)
+    assert sorted(set(seen)) == [3, 4]
+    for key, expected in undisturbed.items():
+        (memory,), (other,) = resumed[key].memories.values(), expected.memories.values()
+        torch.testing.assert_close(memory.inputs, other.inputs, rtol=0, atol=0)
+        if other.weights is not None:
+            torch.testing.assert_close(memory.weights, other.weights, rtol=0, atol=0)
+
+
+def test_saved_pass_of_other_cells_is_not_taken_up(tmp_path, monkeypatch):
+    monkeypatch.setattr(selection, "SAVE_SECONDS", 0.0)
+    cells = [c for c in small_cells(methods=["gmc-last-layer"]) if c.seed == 0]
+    stream, kept = open_stream("digits", None, 0.3), tmp_path / "group.pass"
+    selection.select(cells, stream, silent, kept)
+    assert kept.exists()
+    assert selection.Pass.resumed(kept, cells) is not None
+    assert selection.Pass.resumed(kept, cells[:1]) is None
+
+
+def test_stock_buffers_are_not_saved_with_their_stream(tmp_path, monkeypatch):
+    monkeypatch.setattr(selection, "SAVE_SECONDS", 0.0)
+    cells = [c for c in small_cells(methods=["reservoir"]) if c.seed == 0]
+    selection.select(cells, open_stream("digits", None, 0.3), silent, tmp_path / "group.pass")
+    assert not list(tmp_path.iterdir())
