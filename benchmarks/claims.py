@@ -1,7 +1,10 @@
 """Hold the paper's claims against the committed rows: a Markdown table, claim by claim.
 
-    python -m benchmarks claims                                # print it
-    python -m benchmarks claims --update benchmarks/README.md  # and put it into a page
+    python -m benchmarks claims                                          # print it
+    python -m benchmarks claims --update README.md benchmarks/README.md  # and put it into pages
+
+A page has marks around the place of the table: ``<!-- claims -->`` and ``<!-- end of claims -->``
+or, for the verdicts alone, ``<!-- verdicts -->`` and ``<!-- end of verdicts -->``.
 
 Differences in accuracy are paired by seed. One counts as clear if its mean is more than two
 standard errors from zero. A claim is *reproduced* if every comparison comes out as it says,
@@ -22,8 +25,6 @@ from benchmarks.averages import Row
 from benchmarks.contrasts import Choice, Difference, differences
 from benchmarks.plots import TITLES
 from benchmarks.results import RESULTS, ResultsFile
-
-BEGIN, END = "<!-- claims -->", "<!-- end of claims -->"
 
 EXPECTATIONS: dict[str, Callable[[int], bool]] = {
     "better": lambda sign: sign > 0,
@@ -190,15 +191,17 @@ BEYOND = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of ``python -m benchmarks claims``."""
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the CSV files")
-    parser.add_argument("--update", type=Path, help="a page whose marked part is replaced")
+    parser.add_argument(
+        "--update", type=Path, nargs="+", default=[], metavar="PAGE", help="put it into these"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the tables; update a page if asked to."""
-    text = markdown(args.results)
-    if args.update:
-        args.update.write_text(replaced(args.update, text), encoding="utf-8")
-    print(text)
+    """Print the tables; update pages if asked to."""
+    pages = {page: updated(page, args.results) for page in args.update}
+    for page, text in pages.items():
+        page.write_text(text, encoding="utf-8")
+    print(markdown(args.results))
     return 0
 
 
@@ -212,6 +215,12 @@ def markdown(results: Path) -> str:
             plain_table(["beyond the paper", "measured: difference in accuracy"], beyond),
         ]
     )
+
+
+def verdicts(results: Path) -> str:
+    """The paper's claims and what became of them."""
+    body = [[claim.text, verdict(claim, results)] for claim in CLAIMS]
+    return plain_table(["the paper says", "here"], body)
 
 
 def plain_table(header: Sequence[str], body: Sequence[Sequence[str]]) -> str:
@@ -272,12 +281,20 @@ def rows_of(source: str, results: Path) -> list[dict[str, str]]:
     return ResultsFile(path).rows() if path.exists() else []
 
 
-def replaced(page: Path, text: str) -> str:
-    """A page with the part between the marks replaced."""
+MARKED: dict[str, Callable[[Path], str]] = {"claims": markdown, "verdicts": verdicts}
+
+
+def updated(page: Path, results: Path) -> str:
+    """The text of a page with its marked parts as the rows want them."""
     if not page.exists():
         raise UsageError(f"{page} does not exist")
-    old = page.read_text(encoding="utf-8")
-    if old.count(BEGIN) != 1 or old.count(END) != 1 or old.index(BEGIN) > old.index(END):
-        raise UsageError(f"{page} needs one line {BEGIN} and, below it, one line {END}")
-    before, _, rest = old.partition(BEGIN)
-    return f"{before}{BEGIN}\n\n{text}\n\n{END}{rest.partition(END)[2]}"
+    text, found = page.read_text(encoding="utf-8"), False
+    for name, make in MARKED.items():
+        begin, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->\n"
+        before, opened, rest = text.partition(begin)
+        _, closed, after = rest.partition(end)
+        if opened and closed:
+            text, found = f"{before}{begin}\n{make(results)}\n\n{end}{after}", True
+    if not found:
+        raise UsageError(f"{page} has no part between <!-- claims --> and <!-- end of claims -->")
+    return text

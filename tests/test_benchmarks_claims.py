@@ -7,7 +7,7 @@ import pytest
 from benchmark_rows import rows_for
 
 from benchmarks.__main__ import main
-from benchmarks.claims import CLAIMS, END, markdown, verdict
+from benchmarks.claims import CLAIMS, markdown, updated, verdict, verdicts
 from benchmarks.contrasts import differences
 from benchmarks.results import ResultsFile
 
@@ -127,19 +127,31 @@ def test_nothing_run_is_said_so(tmp_path):
     assert "reproduced" not in text
 
 
-def test_page_is_updated_between_its_marks(tmp_path, capsys):
-    page = tmp_path / "page.md"
-    page.write_text(f"before\n<!-- claims -->\nold\n{END}\nafter\n")
-    assert main(["claims", "--results", str(tmp_path), "--update", str(page)]) == 0
-    text = page.read_text()
+def test_pages_are_updated_between_their_marks(tmp_path, capsys):
+    long, short = tmp_path / "long.md", tmp_path / "short.md"
+    long.write_text("before\n<!-- claims -->\nold\n<!-- end of claims -->\nafter\n")
+    short.write_text("before\n<!-- verdicts -->\n<!-- end of verdicts -->\nafter\n")
+    command = ["claims", "--results", str(tmp_path), "--update", str(long), str(short)]
+    assert main(command) == 0
+    text = long.read_text()
     assert text.startswith("before\n<!-- claims -->\n\n| the paper says")
-    assert text.endswith(f"{END}\nafter\n")
+    assert text.endswith("|\n\n<!-- end of claims -->\nafter\n")
     assert "old" not in text
-    assert main(["claims", "--results", str(tmp_path), "--update", str(page)]) == 0
+    assert verdicts(tmp_path) in short.read_text()
+    assert updated(long, tmp_path) == text
+    capsys.readouterr()
+
+
+@pytest.mark.parametrize("text", ["no marks", "<!-- claims -->\nnever closed\n"])
+def test_page_without_marks_is_refused_and_left_alone(tmp_path, capsys, text):
+    page, good = tmp_path / "page.md", tmp_path / "good.md"
+    page.write_text(text)
+    good.write_text("<!-- claims -->\n<!-- end of claims -->\n")
+    assert main(["claims", "--results", str(tmp_path), "--update", str(good), str(page)]) == 2
     assert page.read_text() == text
-    page.write_text("no marks")
-    assert main(["claims", "--results", str(tmp_path), "--update", str(page)]) == 2
-    assert page.read_text() == "no marks"
+    assert "paper" not in good.read_text()
+    assert main(["claims", "--update", str(tmp_path / "none.md")]) == 2
+    capsys.readouterr()
 
 
 def test_torch_is_not_imported():

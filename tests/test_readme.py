@@ -12,7 +12,8 @@ import pytest
 
 from benchmarks.__main__ import COMMANDS, module_name
 from benchmarks.averages import curves
-from benchmarks.results import ResultsFile
+from benchmarks.claims import updated
+from benchmarks.results import RESULTS, ResultsFile
 from benchmarks.tables import accuracy_table, paired_differences, plain_table
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -99,3 +100,8 @@ def test_numbers_of_the_demo_are_those_of_its_rows():
 def test_example_scripts_are_short(script):
     lines = (ROOT / "benchmarks" / f"{script}.py").read_text().count("\n")
     assert lines <= 85
+
+
+@pytest.mark.parametrize("page", PAGES[:2], ids=lambda page: str(page.relative_to(ROOT)))
+def test_claims_are_those_of_the_rows(page):
+    assert updated(page, RESULTS) == page.read_text()
