@@ -120,10 +120,11 @@ def _pursue(
         sweep = Sweep(board, target, wanted, mode=mode, stop=stop)
         sweep.run()
         atoms = PickedAtoms(board.dictionary, board.norms, sweep.indices)
+        factor = sweep.release_factor()
         weights.append(
-            fit_sweep(atoms, sweep.basis, sweep.coordinates, target, nonnegative=nonnegative)
+            fit_sweep(atoms, factor, sweep.coordinates, target, nonnegative=nonnegative)
         )
-        sweep.forget_basis()
+        del factor
         sweeps.append(sweep)
         wanted -= len(sweep.indices)
     if not sweeps:

@@ -13,20 +13,23 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from avalanche_gmc.triangle import Triangle
+
 PATIENCE = 3
 """Full exchanges allowed without fewer violations before falling back to single ones."""
 FEASIBILITY = 1e-10
 """Violations below this, relative to the largest weight or moment, are rounding."""
 
 
-def nonnegative_least_squares(gram: Tensor, moment: Tensor, start: Tensor) -> Tensor:
+def nonnegative_least_squares(gram: Tensor | Triangle, moment: Tensor, start: Tensor) -> Tensor:
     """The minimiser of ``½ xᵀ A x − bᵀ x`` over x ≥ 0.
 
-    :param gram: A, n×n, positive definite, float64.
+    :param gram: A, n×n, positive definite, float64; or its upper half.
     :param moment: b, n, float64.
     :param start: n; its positive entries are the first guess of the free variables.
     :returns: n, float64; zero exactly where the constraint is active.
     """
+    gram = gram if isinstance(gram, Triangle) else Triangle.of(gram)
     free = start > 0
     fewest, patience = len(start) + 1, PATIENCE
     while True:
@@ -46,17 +49,17 @@ def nonnegative_least_squares(gram: Tensor, moment: Tensor, start: Tensor) -> Te
         free = free ^ violated
 
 
-def _solve_free(gram: Tensor, moment: Tensor, free: Tensor) -> tuple[Tensor, Tensor]:
+def _solve_free(gram: Triangle, moment: Tensor, free: Tensor) -> tuple[Tensor, Tensor]:
     """The unconstrained minimiser over the free variables, and the slope at it: n and n."""
-    solution = torch.zeros_like(moment)
+    solution, slope = torch.zeros_like(moment), -moment
     index = free.nonzero()[:, 0]
     if len(index):
-        system = gram if len(index) == len(moment) else gram[index][:, index]
-        factor = _cholesky(system)
-        part = torch.cholesky_solve(moment[index, None], factor)
-        part += torch.cholesky_solve(moment[index, None] - system @ part, factor)
-        solution[index] = part[:, 0]
-    return solution, gram @ solution - moment
+        factor = cholesky(gram, index)
+        # Once more for the rounding of the first time.
+        for _ in range(2):
+            solution[index] -= factor.solve(factor.solve_transposed(slope[index]))
+            slope = gram.symmetric_product(solution) - moment
+    return solution, slope
 
 
 def _violations(solution: Tensor, slope: Tensor, free: Tensor, moment: Tensor) -> Tensor:
@@ -66,13 +69,17 @@ def _violations(solution: Tensor, slope: Tensor, free: Tensor, moment: Tensor) -
     return torch.where(free, solution < -tiny_weight, slope < -tiny_slope)
 
 
-def _cholesky(gram: Tensor) -> Tensor:
-    """The lower factor, of the nearest matrix that has one if rounding left this one without."""
+def cholesky(gram: Triangle, index: Tensor | None = None) -> Triangle:
+    """The factor R, of the nearest matrix that has one if rounding left this one without.
+
+    :param index: the rows and columns to factorise, ascending; None is all of them.
+    """
+    if index is None:
+        index = torch.arange(gram.size)
     jitter = 0.0
     while True:
-        factor: Tensor
-        factor, failed = torch.linalg.cholesky_ex(gram)
-        if failed == 0:
+        factor = gram.principal(index)
+        factor.add_to_diagonal(jitter)
+        if factor.gram_to_factor():
             return factor
-        jitter = max(10 * jitter, 1e-15 * float(gram.diagonal().max()))
-        gram = gram + jitter * torch.eye(len(gram), dtype=gram.dtype)
+        jitter = max(10 * jitter, 1e-15 * gram.largest_diagonal())

@@ -14,6 +14,7 @@ from torch import Tensor
 from avalanche_gmc.basis import Basis
 from avalanche_gmc.pool import Pool
 from avalanche_gmc.scoreboard import Scoreboard
+from avalanche_gmc.triangle import Triangle
 
 LONGEST_TRIAL = {"exact": 31, "fast": 47}
 """With the residual, exact mode multiplies the dictionary with 32 columns."""
@@ -68,9 +69,11 @@ class Sweep:
                 self._known = None
             pool.follow(self._known)
 
-    def forget_basis(self) -> None:
-        """Free the k×D vectors and the k×k factor."""
+    def release_factor(self) -> Triangle:
+        """Hand over the k×k factor and free the k×D vectors; the sweep is over."""
+        factor = self.basis.factor
         self.basis = Basis(0, 0, self._residual.dtype, self._residual.device)
+        return factor
 
     def _try(self, picks: Tensor, atoms: Tensor, overlap: Tensor) -> None:
         """Take as many of the picks as stand up to rounding and to the whole dictionary."""
@@ -106,6 +109,7 @@ class Sweep:
     def _purify(self) -> None:
         """Take out of the residual what rounding left in it of the picked atoms."""
         if self.basis.size:
-            rest = self.basis.coordinates(self._board.correlations(self.indices).cpu().double())
+            overlap = self._board.correlations(self.indices).cpu().double()
+            rest = self.basis.factor.solve_transposed(overlap)
             self.coordinates = self.coordinates + rest
             self._residual = self._residual - self.basis.combine(rest)
