@@ -27,6 +27,7 @@ COMMANDS = (
     "embedding-speed",
     "embedding-quality",
     "training-speed",
+    "scaling",
 )
 
 
