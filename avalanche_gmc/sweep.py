@@ -8,6 +8,8 @@ them, and asks the scoreboard how many of them the whole dictionary would have m
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -53,13 +55,17 @@ class Sweep:
         """Relative to the target, with least-squares weights."""
         return float(self.trace[-1]) if len(self.trace) else 1.0
 
-    def run(self) -> None:
-        """Pick atoms until the residual is spent, the span exhausted or the capacity reached."""
+    def run(self, report: Callable[[int, float], None]) -> None:
+        """Pick atoms until the residual is spent, the span exhausted or the capacity reached.
+
+        :param report: told, after every round, how many picks it made and what residual is left.
+        """
         self._board.restart(self._residual)
         capacity, longest = self.basis.capacity, LONGEST_TRIAL[self._mode]
         largest = min(LARGEST_POOL[self._mode], 4 * capacity)
         pool = Pool(self._board, self.basis, max(SMALLEST_POOL, largest))
         while self.residual_norm > self._stop and self.basis.size < capacity:
+            before = self.basis.size
             picks = pool.picks(min(longest, capacity - self.basis.size), self._known)
             if len(picks) > 0:
                 self._try(*pool.atoms(picks))
@@ -68,6 +74,7 @@ class Sweep:
             else:
                 self._known = None
             pool.follow(self._known)
+            report(self.basis.size - before, self.residual_norm)
 
     def release_factor(self) -> Triangle:
         """Hand over the k×k factor and free the k×D vectors; the sweep is over."""
