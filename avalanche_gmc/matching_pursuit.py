@@ -134,9 +134,7 @@ def _pursue(
         bar.now("fitting weights")
         atoms = PickedAtoms(board.dictionary, board.norms, sweep.indices)
         factor = sweep.release_factor()
-        weights.append(
-            fit_sweep(atoms, factor, sweep.coordinates, target, nonnegative=nonnegative)
-        )
+        weights.append(fit_sweep(atoms, factor, sweep.coordinates, target, nonnegative=nonnegative))
         del factor
         sweeps.append(sweep)
         wanted -= len(sweep.indices)

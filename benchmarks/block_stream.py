@@ -9,6 +9,7 @@ inverse square root of the position, as those of natural data do.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from functools import lru_cache
 
@@ -45,7 +46,7 @@ class BlockDataset(Dataset[tuple[Tensor, int]]):
 def experiences(examples: int, count: int) -> Iterator[AvalancheDataset]:
     """The first examples of the stream as ``count`` data sets of about equal size."""
     bounds = [examples * k // count for k in range(count + 1)]
-    for first, last in zip(bounds, bounds[1:], strict=False):
+    for first, last in itertools.pairwise(bounds):
         labels = _labels(first, last)
         yield ClassificationDataset(
             [BlockDataset(first, last - first)], data_attributes=[DataAttribute(labels, "targets")]

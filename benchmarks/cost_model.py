@@ -6,10 +6,12 @@ A round scores all atoms, lets newcomers into the pool, extends the basis by b p
 of them. With r rounds, and k picks so far on average n/2:
 
 - check: every atom times c columns, r·c·N·D multiplications: c is 32 in exact mode; 1 in fast
-  mode, which is bound by the memory's speed and has a constant of its own. Shared by the ranks.
+  mode, which is bound by the memory's speed and has a constant of its own, and another one for
+  structured atoms, of which there is less to read. Shared by the ranks.
 - basis: b picks three times against k vectors, newcomers once: r·(3b + M/2)·k·D. Not shared:
   every rank makes the same picks.
-- refit: the n×n factor, its Gram matrix and a few Cholesky factors of it: n³ (weights ≥ 0), once.
+- refit: Gram matrix and a few Cholesky factors of n×n numbers, once: n³. Only for weights ≥ 0, or
+  if n > D, where several sweeps share the weight. Not shared.
 - rounds: what each costs however small it is.
 
 The seconds per multiplication are fitted, each term's constant ≥ 0, to the relative errors.
@@ -17,6 +19,7 @@ The seconds per multiplication are fitted, each term's constant ≥ 0, to the re
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,8 +34,10 @@ PICKS_PER_ROUND = {"exact": 20, "fast": 47}
 TRIAL = {"exact": 31, "fast": 47}
 COLUMNS = {"exact": 32, "fast": 1}
 POOL = {"exact": 512, "fast": 256}
-TERMS = ("check, exact", "check, fast", "basis", "refit", "rounds")
+TERMS = ("check, exact", "check, fast", "check, structured", "basis", "refit", "rounds")
 FEWEST_ROWS = 6
+LISTED_FROM = 1000
+"""Picks of the smallest selection in the report."""
 WIRE_BYTES_PER_SECOND = 1.25e9
 """Ten gigabits per second."""
 
@@ -57,8 +62,13 @@ class Shape:
         """The selection of a measured row of the parts "growth" and "large"."""
         atoms, dim = int(row["examples"]), int(row["dim"])
         large = row["part"] == "large"
-        numbers = int(float(row["dictionary_gb"]) * 1e9 / 4 / atoms)
+        numbers = round(float(row["dictionary_gb"]) * 1e9 / 4 / atoms)
         return cls(row["method"], atoms, dim, int(row["size"]), 1, large, numbers)
+
+    @property
+    def is_structured(self) -> bool:
+        """Whether the dictionary holds less than N·D numbers."""
+        return self.numbers_per_atom is not None and self.numbers_per_atom < self.dim
 
     @property
     def sweeps(self) -> int:
@@ -75,8 +85,8 @@ def operations(shape: Shape) -> dict[str, float]:
     """Multiplications of each term; the rounds are only counted."""
     rounds, picked = shape.rounds, min(shape.size, shape.dim) / 2
     work = dict.fromkeys(TERMS, 0.0)
-    check = rounds * COLUMNS[shape.mode] * shape.atoms * shape.dim / shape.ranks
-    work[f"check, {shape.mode}"] = check
+    check = f"check, {'structured' if shape.is_structured and shape.mode == 'fast' else shape.mode}"
+    work[check] = rounds * COLUMNS[shape.mode] * shape.atoms * shape.dim / shape.ranks
     work["basis"] = rounds * (3 * TRIAL[shape.mode] + POOL[shape.mode] / 2) * picked * shape.dim
     work["refit"] = float(shape.size) ** 3 if shape.nonnegative or shape.sweeps > 1 else 0.0
     work["rounds"] = rounds
@@ -84,17 +94,24 @@ def operations(shape: Shape) -> dict[str, float]:
 
 
 def memory_bytes(shape: Shape) -> dict[str, float]:
-    """Bytes that a rank holds, by what they are for."""
+    """Bytes that a rank holds, by what they are for; the refit begins when the basis is freed."""
     numbers = shape.numbers_per_atom or shape.dim
-    picked, pool = min(shape.size, shape.dim), POOL[shape.mode]
-    factors = 2 * shape.size**2 / 2 if shape.nonnegative else picked**2 / 2
+    picked = min(shape.size, shape.dim)
+    refit = 2 * shape.size**2 / 2 if shape.nonnegative or shape.sweeps > 1 else 0.0
     return {
         "dictionary": 4.0 * shape.atoms / shape.ranks * numbers,
         "basis": 4.0 * picked * shape.dim,
-        "factor": 8.0 * factors,
-        "pool": 4.0 * pool * (1.5 * shape.dim + picked),
+        "factor": 8.0 * picked**2 / 2,
+        "pool": 4.0 * POOL[shape.mode] * (1.5 * shape.dim + picked),
         "scores": 4.0 * shape.atoms / shape.ranks * 3 * (1 + COLUMNS[shape.mode]),
+        "refit": 8.0 * refit,
     }
+
+
+def extra_bytes(shape: Shape) -> float:
+    """The peak beyond the dictionary: while picking, or while refitting."""
+    held = memory_bytes(shape)
+    return max(held["basis"] + held["factor"] + held["pool"], held["refit"]) + held["scores"]
 
 
 def wire_bytes(shape: Shape) -> float:
@@ -122,10 +139,15 @@ class CostModel:
         return {term: work[term] * self.constants[term] for term in TERMS}
 
 
+def usable_rows(rows: Sequence[Row]) -> list[Row]:
+    """The rows of one selection of ours each."""
+    found = [row for part in ("growth", "large") for row in finished(list(rows), part)]
+    return [row for row in found if row["method"] != SCIKIT_LEARN]
+
+
 def fit(rows: Sequence[Row]) -> CostModel | None:
     """Fit the constants to the rows of one selection each; None if there are too few."""
-    usable = [row for part in ("growth", "large") for row in finished(list(rows), part)]
-    usable = [row for row in usable if row["method"] != SCIKIT_LEARN]
+    usable = usable_rows(rows)
     if len(usable) < FEWEST_ROWS:
         return None
     seconds = np.array([float(row["seconds"]) for row in usable])
@@ -138,55 +160,66 @@ def fit(rows: Sequence[Row]) -> CostModel | None:
 
 
 PREDICTED = {
-    "64 ranks, dense": Shape("fast", 10**8, 8000, 10**5, 64, True),
+    "64 ranks, projections, D = 8,000": Shape("fast", 10**8, 8000, 10**5, 64, True),
     "64 ranks, last layer, D > n": Shape("fast", 10**8, 102_400, 10**5, 64, True, 4 * (100 + 256)),
-    "one machine of today's rows": Shape("fast", 60_000, 25_600, 20_000, 1, True, 4 * (10 + 640)),
 }
 
 
 def report(model: CostModel, rows: Sequence[Row]) -> str:
     """Constants, their fit and the predictions, as Markdown."""
     lines = ["| term | seconds per 10⁹ multiplications |", "|---|---|"]
-    for term in TERMS[:-1]:
-        lines.append(f"| {term} | {model.constants[term] * 1e9:.4f} |")
-    lines.append(f"| one round | {model.constants['rounds']:.4f} s |")
+    lines += [f"| {term} | {model.constants[term] * 1e9:.4f} |" for term in TERMS[:-1]]
     errors = sorted(model.errors)
-    lines += ["", f"predicted / measured over {len(errors)} rows: {errors[0]:.2f} to "]
-    lines[-1] += f"{errors[-1]:.2f}, median {errors[len(errors) // 2]:.2f}"
-    lines += ["", *_memory_lines(rows), ""]
+    lines += [
+        f"| one round | {model.constants['rounds']:.4f} s |",
+        "",
+        f"Predicted over measured time: {errors[0]:.2f} to {errors[-1]:.2f}, median "
+        f"{errors[len(errors) // 2]:.2f}, over {len(errors)} rows.",
+        "",
+        *_row_lines(model, rows),
+        "",
+    ]
     for name, shape in PREDICTED.items():
-        lines += [f"### {name}", "", *_prediction_lines(model, shape), ""]
+        lines += [f"**{name}**", "", *_prediction_lines(model, shape), ""]
     return "\n".join(lines)
 
 
-def _memory_lines(rows: Sequence[Row]) -> list[str]:
-    """Memory beyond the dictionary of the largest rows, predicted and measured."""
-    lines = ["| row | extra GB, predicted | measured |", "|---|---|---|"]
-    usable = [row for part in ("growth", "large") for row in finished(list(rows), part)]
-    for row in usable:
-        if row["method"] != SCIKIT_LEARN and int(row["size"]) >= 1000:
-            parts = memory_bytes(Shape.of(row))
-            extra = (sum(parts.values()) - parts["dictionary"]) / 1e9
-            name = f"{row['method']}, N={row['examples']}, D={row['dim']}, n={row['size']}"
-            lines.append(f"| {name} | {extra:.2f} | {float(row['extra_gb']):.2f} |")
+def _row_lines(model: CostModel, rows: Sequence[Row]) -> list[str]:
+    """Time, and memory beyond the dictionary, of the largest rows: predicted and measured."""
+    lines = [
+        "| selection | seconds, predicted | measured | extra GB, predicted | measured |",
+        "|---|---|---|---|---|",
+    ]
+    for row in usable_rows(rows):
+        if int(row["size"]) >= LISTED_FROM:
+            shape = Shape.of(row)
+            extra = extra_bytes(shape) / 1e9
+            name = f"{row['part']}, {shape.mode}, N={shape.atoms}, D={shape.dim}, n={shape.size}"
+            seconds = sum(model.seconds(shape).values())
+            lines.append(
+                f"| {name} | {seconds:.1f} | {float(row['seconds']):.1f} "
+                f"| {extra:.2f} | {float(row['extra_gb']):.2f} |"
+            )
     return lines
 
 
 def _prediction_lines(model: CostModel, shape: Shape) -> list[str]:
     """Time, memory and messages of one selection."""
-    seconds, held = model.seconds(shape), memory_bytes(shape)
-    wire = wire_bytes(shape) if shape.ranks > 1 else 0.0
+    seconds, held, wire = model.seconds(shape), memory_bytes(shape), wire_bytes(shape)
+    seconds["messages"] = wire * shape.rounds / WIRE_BYTES_PER_SECOND
+    total = sum(seconds.values())
+    most = max(seconds, key=lambda term: seconds[term])
     lines = [
-        f"{shape.mode}, N = {shape.atoms:,}, n = {shape.size:,}, D = {shape.dim:,}, "
-        f"{shape.ranks} ranks, {shape.sweeps} sweeps, {shape.rounds:,.0f} rounds",
+        f"{shape.mode} mode, N = {shape.atoms:,}, n = {shape.size:,}, D = {shape.dim:,}: "
+        f"{shape.sweeps} sweep(s), {shape.rounds:,.0f} rounds, {total / 3600:.1f} hours, of which "
+        f"{most} {seconds[most] / total:.0%}; {wire / 1e6:.1f} MB on the wire to every rank in a "
+        f"round, {wire * shape.rounds / 1e9:.0f} GB in all.",
         "",
-        "| what | predicted |",
-        "|---|---|",
+        "| term | hours | | memory of a rank | GB |",
+        "|---|---|---|---|---|",
     ]
-    lines += [f"| {term} | {value / 3600:.2f} h |" for term, value in seconds.items() if value]
-    if wire:
-        total = wire * shape.rounds
-        hours = total / WIRE_BYTES_PER_SECOND / 3600
-        lines.append(f"| messages, {wire / 1e6:.1f} MB a round, {total / 1e9:.0f} GB | {hours:.2f} h |")
-    lines += [f"| {name}, each rank | {value / 1e9:.1f} GB |" for name, value in held.items()]
+    times = [f"{term} | {value / 3600:.2f}" for term, value in seconds.items() if value]
+    bytes_held = [f"{name} | {value / 1e9:.1f}" for name, value in held.items()]
+    for time, memory in itertools.zip_longest(times, bytes_held, fillvalue=" | "):
+        lines.append(f"| {time} | | {memory} |")
     return lines

@@ -8,7 +8,8 @@ Rows go to a CSV file, each measured in a process of its own; rows that are ther
 measured again, so the command can be interrupted and taken up at any time. Afterwards, from the
 file alone, it draws the growth on logarithmic axes, fits the cost model (``benchmarks.cost_model``)
 to the rows and prints its constants, how well they meet the rows, and what they predict past these
-machines. ``--part none`` measures nothing.
+machines; ``scaling.md`` in the same folder gets the same text between its markers. ``--part none``
+measures nothing.
 
 - growth: time and memory against n, N and D, exact, fast and scikit-learn (signed weights), from a
   dense dictionary of last-layer gradients of Fashion-MNIST, all atoms of unit length. A row that
@@ -41,6 +42,7 @@ from benchmarks.scaling_cases import (
 )
 
 DOCS = Path(__file__).parent.parent / "docs"
+BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 DIM_STEP = 40
 """Four draws times ten classes: what one hidden unit more adds to D."""
 
@@ -60,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--stream-embeddings", nargs="+", choices=EMBEDDINGS, default=["last-layer"])
     add("--chunks", type=int, nargs="+", default=[0], help="stream: chunk sizes; 0 is the buffer's")
     add("--large-atoms", type=int, default=60_000, help="large: N")
-    add("--large-size", type=int, default=20_000, help="large: n")
+    add("--large-sizes", type=int, nargs="+", default=[5000, 10_000, 20_000], help="large: n")
     add("--large-dim", type=int, default=25_600, help="large: D")
     add("--large-modes", nargs="+", choices=("exact", "fast"), default=["fast"])
     add("--threads", type=int, default=2, help="threads of every method")
@@ -97,14 +99,15 @@ def planned(args: argparse.Namespace) -> Iterator[Case]:
             for chunk in args.chunks:
                 yield Case("stream", "fast", "synthetic", embedding, *shape, chunk, args.threads)
     if "large" in args.part:
-        shape = (args.large_atoms, args.large_dim, args.large_size)
         for mode in args.large_modes:
-            yield Case("large", mode, args.source, "last-layer", *shape, 0, args.threads)
+            for size in sorted(args.large_sizes):
+                shape = (args.large_atoms, args.large_dim, size)
+                yield Case("large", mode, args.source, "last-layer", *shape, 0, args.threads)
 
 
 def check(args: argparse.Namespace, cases: list[Case]) -> None:
     """Refuse sizes that no row can have."""
-    numbers = [*args.sizes, *args.atoms, args.threads, args.stream_size, args.large_size]
+    numbers = [*args.sizes, *args.atoms, args.threads, args.stream_size, *args.large_sizes]
     if min(numbers) < 1 or min(args.chunks) < 0 or not args.limit > 0:
         raise UsageError("sizes, numbers of atoms, threads and --limit must be positive")
     for dim in [*args.dims, args.stream_dim, args.large_dim]:
@@ -175,4 +178,17 @@ def report(rows: list[Row], args: argparse.Namespace) -> None:
         return
     for path in scaling_figure.draw(rows, model, args.output):
         print(path)
-    print(cost_model.report(model, rows))
+    text = cost_model.report(model, rows)
+    print(text)
+    refresh_page(args.output / "scaling.md", text)
+
+
+def refresh_page(page: Path, text: str) -> None:
+    """Put what was measured between the markers of the page, if there is one."""
+    if not page.exists():
+        return
+    before, begin, rest = page.read_text(encoding="utf-8").partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not end:
+        raise UsageError(f"{page} needs the lines {BEGIN} and {END} around what was measured")
+    page.write_text(f"{before}{begin}\n\n{text}\n{end}{after}", encoding="utf-8")

@@ -166,9 +166,7 @@ def stream_embedding(case: Case) -> LastLayerEmbedding | RandomProjectionEmbeddi
     """The real embedding of the stream's features."""
     if case.embedding == "last-layer":
         width = width_for(case.dim)
-        return LastLayerEmbedding(
-            lambda: mlp(block_stream.FEATURES, CLASSES, width), draws=DRAWS
-        )
+        return LastLayerEmbedding(lambda: mlp(block_stream.FEATURES, CLASSES, width), draws=DRAWS)
     return RandomProjectionEmbedding(
         lambda: mlp(block_stream.FEATURES, CLASSES), draws=DRAWS, dim=case.dim // DRAWS
     )

@@ -93,7 +93,9 @@ class EmbeddingChoice:
             stays fixed on its first data, which an update that failed must not decide.
         """
         before = self._embedding, self._pending_state
-        given = self._kind is None and not settled and isinstance(self._embedding, GradientEmbedding)
+        given = (
+            self._kind is None and not settled and isinstance(self._embedding, GradientEmbedding)
+        )
         state = self._embedding.state_dict() if given else None
         try:
             yield
