@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -43,6 +44,8 @@ from benchmarks.scaling_cases import (
 
 DOCS = Path(__file__).parent.parent / "docs"
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+"""What NumPy's matrix products, and so scikit-learn, go by."""
 DIM_STEP = 40
 """Four draws times ten classes: what one hidden unit more adds to D."""
 
@@ -77,8 +80,8 @@ def run(args: argparse.Namespace) -> int:
     check(args, cases)
     file = results_file(args.csv)
     for case in cases:
-        if case.key not in file.finished():
-            measure(case, file, args)
+        if case.key not in file.finished() and not measure(case, file, args):
+            return 1
     report(file.rows(), args)
     return 0
 
@@ -118,16 +121,20 @@ def check(args: argparse.Namespace, cases: list[Case]) -> None:
             raise UsageError(f"{case.size} picks out of {case.examples} examples are too many")
 
 
-def measure(case: Case, file: ResultsFile, args: argparse.Namespace) -> None:
-    """Run a case in a process of its own and append its row."""
+def measure(case: Case, file: ResultsFile, args: argparse.Namespace) -> bool:
+    """Run a case in a process of its own and append its row; whether that went well."""
     limit = args.limit if case.part == "growth" else None
     if limit is not None and hopeless(case, file.rows()):
         values: dict[str, object] = {"status": STOPPED}
     else:
         print(f"measuring {case} …", file=sys.stderr, flush=True)
         values = in_a_process(case, limit, args.data_root)
+    if "status" not in values:
+        print(f"{case}: {values['failure']}", file=sys.stderr)
+        return False
     file.append(dict.fromkeys(MEASUREMENTS) | asdict(case) | values)
     print(f"{case}: {summary(values)}", flush=True)
+    return True
 
 
 def hopeless(case: Case, rows: list[Row]) -> bool:
@@ -143,20 +150,21 @@ def hopeless(case: Case, rows: list[Row]) -> bool:
 
 
 def in_a_process(case: Case, limit: float | None, data_root: str | None) -> dict[str, object]:
-    """What the process measured, or that it was stopped."""
+    """What the process measured, or that it was stopped, or that it failed."""
     command = [sys.executable, "-m", "benchmarks.scaling_child", json.dumps(asdict(case))]
     try:
         done = subprocess.run(
             command + ([data_root] if data_root else []),
             stdout=subprocess.PIPE,
             text=True,
+            env={**os.environ, **dict.fromkeys(THREADS, str(case.threads))},
             timeout=limit,
             check=False,
         )
     except subprocess.TimeoutExpired:
         return {"status": STOPPED}
     if done.returncode:
-        raise UsageError(f"{case}: the process that measures it ended with {done.returncode}")
+        return {"failure": f"the process that measures it ended with {done.returncode}"}
     return dict(json.loads(done.stdout))
 
 

@@ -21,7 +21,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from threadpoolctl import threadpool_limits
 from torch import Tensor
 
 from avalanche_gmc import (
@@ -50,8 +49,7 @@ Measurement = dict[str, Any]
 def measure(case: Case, data_root: str | None = None) -> Measurement:
     """All measurements of one case."""
     torch.set_num_threads(case.threads)
-    with threadpool_limits(case.threads):
-        measured = PARTS[case.part](case, data_root)
+    measured = PARTS[case.part](case, data_root)
     # Linux counts in kibibytes, macOS in bytes.
     unit = 1 if sys.platform == "darwin" else 1024
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
@@ -105,7 +103,7 @@ def stream(case: Case, data_root: str | None) -> Measurement:
     """A buffer fed by experiences whose examples exist only while they are read."""
     embedding = stream_embedding(case)
     clock = Clock(embedding.embed)
-    embedding.embed = clock  # type: ignore[method-assign]
+    embedding.embed = clock  # type: ignore[method-assign, assignment]
     buffer = GradientMatchingBuffer(
         case.size, embedding, mode=case.method, chunk_size=case.chunk or None
     )

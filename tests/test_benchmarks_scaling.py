@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -101,12 +102,12 @@ def test_a_process_that_takes_too_long_is_stopped():
     assert scaling.in_a_process(case, 0.01, None) == {"status": STOPPED}
 
 
-def test_a_process_that_fails_ends_the_command(tmp_path, capfd):
-    options = ["--part", "large", "--source", "fashion-mnist", "--large-atoms", "70000"]
-    command = ["scaling", *options, "--large-sizes", "5", "--large-dim", "80"]
-    assert main([*command, "--csv", str(tmp_path / "s.csv"), "--output", str(tmp_path)]) == 2
-    assert "the process that measures it ended with" in capfd.readouterr().err
-    assert not (tmp_path / "s.csv").exists()
+def test_a_process_that_fails_ends_the_command(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(sys, "executable", shutil.which("false"))
+    command = ["scaling", *TINY, "--part", "large", "--csv", str(tmp_path / "scaling.csv")]
+    assert main([*command, "--output", str(tmp_path)]) == 1
+    assert "the process that measures it ended with 1" in capsys.readouterr().err
+    assert not (tmp_path / "scaling.csv").exists()
 
 
 @pytest.mark.parametrize(
