@@ -4,11 +4,17 @@ Letters: n variables, F the free (positive) ones.
 
 Kim and Park's method (SIAM J. Sci. Comput. 2011): guess which variables are zero, solve for the
 rest, exchange all variables that violate optimality at once; when that stops helping, exchange only
-the last of them, which ends after finitely many steps. One Cholesky factorisation per exchange,
-and a handful of exchanges, where an active-set method moves one variable at a time.
+the last of them, which ends after finitely many steps. One linear system per exchange, and a
+handful of exchanges, where an active-set method moves one variable at a time.
+
+The system is solved in one of two ways: by a Cholesky factorisation for the free variables, or, if
+the whole matrix comes as its factor R and only a few variables are zero, from R by a system of the
+size of these few. The latter takes no second n×n matrix and n² operations for each of them.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -17,6 +23,9 @@ from avalanche_gmc.triangle import Triangle
 
 PATIENCE = 3
 """Full exchanges allowed without fewer violations before falling back to single ones."""
+MOST_ZERO = 1 / 3
+"""Share of zero variables beyond which a factorisation of the free ones is cheaper."""
+BLOCK = 512
 FEASIBILITY = 1e-10
 """Violations below this, relative to the largest weight or moment, are rounding."""
 
@@ -29,11 +38,32 @@ def nonnegative_least_squares(gram: Tensor | Triangle, moment: Tensor, start: Te
     :param start: n; its positive entries are the first guess of the free variables.
     :returns: n, float64; zero exactly where the constraint is active.
     """
-    gram = gram if isinstance(gram, Triangle) else Triangle.of(gram)
+    upper = gram if isinstance(gram, Triangle) else Triangle.of(gram)
+    return _pivot(lambda free: _solve_free(upper, moment, free), moment, start)
+
+
+def nonnegative_refit(factor: Triangle, weights: Tensor) -> Tensor:
+    """The non-negative least-squares weights, from the unconstrained ones.
+
+    :param factor: R, n×n, of the atoms' Gram matrix ``RᵀR``; it is used up.
+    :param weights: n, float64, the least-squares weights.
+    :returns: n, float64; zero exactly where the constraint is active.
+    """
+    system = _FactorSystem(factor, weights)
+    return _pivot(system.solve, system.moment, weights)
+
+
+def _pivot(
+    solve: Callable[[Tensor], tuple[Tensor, Tensor]], moment: Tensor, start: Tensor
+) -> Tensor:
+    """Exchange free and zero variables until none violates optimality.
+
+    :param solve: the minimiser over the free variables and the slope at it, from their mask.
+    """
     free = start > 0
     fewest, patience = len(start) + 1, PATIENCE
     while True:
-        solution, slope = _solve_free(gram, moment, free)
+        solution, slope = solve(free)
         violated = _violations(solution, slope, free, moment)
         count = int(violated.sum())
         if count == 0:
@@ -62,6 +92,57 @@ def _solve_free(gram: Triangle, moment: Tensor, free: Tensor) -> tuple[Tensor, T
     return solution, slope
 
 
+class _FactorSystem:
+    """Least squares with some variables held at zero, from the factor R of all of them.
+
+    With w the unconstrained weights, A = RᵀR and E the unit vectors of the zero variables, the
+    minimiser is ``w − A⁻¹ E λ`` where ``(Eᵀ A⁻¹ E) λ = Eᵀ w``, and the slope at it is ``−E λ``. The
+    rows of R⁻¹ that this takes are kept: later exchanges only add those of new zero variables.
+    """
+
+    def __init__(self, factor: Triangle, weights: Tensor) -> None:
+        self.moment = factor.gram_product(weights)
+        self._factor = factor
+        self._weights = weights
+        self._rows = torch.zeros(0, len(weights), dtype=torch.float64)
+        self._inner = torch.zeros(0, 0, dtype=torch.float64)
+        self._places = torch.full((len(weights),), -1)
+        self._is_gram = False
+
+    def solve(self, free: Tensor) -> tuple[Tensor, Tensor]:
+        """The minimiser over the free variables, and the slope at it: n and n."""
+        zero = (~free).nonzero()[:, 0]
+        unknown = zero[self._places[zero] < 0]
+        if not self._is_gram and len(self._rows) + len(unknown) > MOST_ZERO * len(free):
+            self._rows, self._is_gram = self._rows[:0], True
+            self._factor.factor_to_gram()
+        if self._is_gram:
+            return _solve_free(self._factor, self.moment, free)
+        self._learn(unknown)
+        places = self._places[zero]
+        lower = _lower_factor(self._inner[places][:, places])
+        solution, slope = self._weights.clone(), torch.zeros_like(self._weights)
+        # Once more for the rounding of the first time.
+        for _ in range(2):
+            price = torch.cholesky_solve(solution[zero, None], lower)[:, 0]
+            slope[zero] -= price
+            prices = torch.zeros(len(self._rows), dtype=torch.float64)
+            prices[places] = price
+            solution -= self._factor.solve(prices @ self._rows)
+        solution[zero] = 0.0
+        return solution, slope
+
+    def _learn(self, index: Tensor) -> None:
+        """Add the rows of R⁻¹ of new zero variables."""
+        for part in torch.split(index, BLOCK):
+            rows = self._factor.inverse_rows(part)
+            self._places[part] = len(self._rows) + torch.arange(len(part))
+            across = self._rows @ rows.T
+            above = torch.cat([self._inner, across], dim=1)
+            self._inner = torch.cat([above, torch.cat([across.T, rows @ rows.T], dim=1)])
+            self._rows = torch.cat([self._rows, rows])
+
+
 def _violations(solution: Tensor, slope: Tensor, free: Tensor, moment: Tensor) -> Tensor:
     """Free variables below zero, and zero variables that would rather be positive."""
     tiny_weight = FEASIBILITY * float(solution.abs().max())
@@ -83,3 +164,15 @@ def cholesky(gram: Triangle, index: Tensor | None = None) -> Triangle:
         if factor.gram_to_factor():
             return factor
         jitter = max(10 * jitter, 1e-15 * gram.largest_diagonal())
+
+
+def _lower_factor(matrix: Tensor) -> Tensor:
+    """The lower Cholesky factor of a small matrix, made definite if rounding left it otherwise."""
+    jitter = 0.0
+    while True:
+        factor: Tensor
+        factor, failed = torch.linalg.cholesky_ex(matrix)
+        if failed == 0:
+            return factor
+        jitter = max(10 * jitter, 1e-15 * float(matrix.diagonal().max()))
+        matrix = matrix + jitter * torch.eye(len(matrix), dtype=matrix.dtype)

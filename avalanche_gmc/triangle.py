@@ -106,6 +106,33 @@ class Triangle:
             solution[start:stop] = part[:, 0]
         return solution
 
+    def inverse_rows(self, index: Tensor) -> Tensor:
+        """The rows of ``R⁻¹`` at ascending positions (m): m×n."""
+        rows = torch.zeros(len(index), self.size, dtype=torch.float64)
+        if len(index) == 0:
+            return rows
+        rows[torch.arange(len(index)), index] = 1.0
+        # Left of the diagonal they are zero.
+        first = int(index[0]) // self._width
+        for start, stop, above, corner in list(self.panels())[first:]:
+            skip = first * self._width
+            rest = rows[:, start:stop] - rows[:, skip:start] @ above[skip:]
+            rows[:, start:stop] = torch.linalg.solve_triangular(
+                corner, rest, upper=True, left=False
+            )
+        return rows
+
+    def gram_product(self, vector: Tensor) -> Tensor:
+        """``RᵀR v``: n → n."""
+        image = torch.zeros_like(vector)
+        for start, stop, above, corner in self.panels():
+            image[:start] += above @ vector[start:stop]
+            image[start:stop] += corner.triu() @ vector[start:stop]
+        product = torch.zeros_like(vector)
+        for start, stop, above, corner in self.panels():
+            product[start:stop] = above.T @ image[:start] + corner.triu().T @ image[start:stop]
+        return product
+
     def symmetric_product(self, vector: Tensor) -> Tensor:
         """``A v`` for the symmetric matrix A whose upper half this is: n → n."""
         product = torch.zeros_like(vector)

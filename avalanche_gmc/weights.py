@@ -13,7 +13,11 @@ import torch
 from torch import Tensor
 
 from avalanche_gmc.dictionary import Dictionary
-from avalanche_gmc.nonnegative import cholesky, nonnegative_least_squares
+from avalanche_gmc.nonnegative import (
+    cholesky,
+    nonnegative_least_squares,
+    nonnegative_refit,
+)
 from avalanche_gmc.triangle import Triangle
 
 PROXIMITY = 1e-6
@@ -77,8 +81,7 @@ def fit_sweep(
     residual = target - atoms.combine(weights)
     weights = weights + factor.solve(factor.solve_transposed(atoms.correlate(residual)))
     if nonnegative and bool((weights < 0).any()):
-        factor.factor_to_gram()
-        weights = nonnegative_least_squares(factor, factor.symmetric_product(weights), weights)
+        weights = nonnegative_refit(factor, weights)
     return weights
 
 

@@ -41,6 +41,19 @@ def test_solves_with_the_factor_and_its_transpose(size, width, seed):
     torch.testing.assert_close(factor.T @ ours.solve_transposed(vector(size)), vector(size))
 
 
+@given(size=SIZES, width=WIDTHS, data=st.data())
+def test_rows_of_the_inverse_and_products_with_the_gram_matrix(size, width, data):
+    chosen = sorted(data.draw(st.sets(st.integers(0, size - 1))))
+    matrix = symmetric(size, seed=4)
+    factor = torch.linalg.cholesky(matrix, upper=True)
+    ours = packed(factor, width)
+    inverse = torch.linalg.inv(factor)
+    torch.testing.assert_close(
+        ours.inverse_rows(torch.tensor(chosen, dtype=torch.long)), inverse[chosen]
+    )
+    torch.testing.assert_close(ours.gram_product(vector(size)), matrix @ vector(size))
+
+
 @given(size=SIZES, width=WIDTHS, seed=st.integers(0, 99))
 def test_turns_into_its_gram_matrix_and_back(size, width, seed):
     matrix = symmetric(size, seed)
