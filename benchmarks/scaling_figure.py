@@ -120,27 +120,34 @@ def mark_stopped(axis: Any, lines: Lines, column: str) -> None:
             y *= (stopped[0] / x) ** last_slope(measured)
             axis.annotate(
                 "stopped",
-                (stopped[0], 4 * y),
+                (stopped[0], 3 * y),
                 (stopped[0], y),
                 arrowprops={"arrowstyle": "->", "color": STYLES[method].color},
-                ha="center",
-                va="top",
+                ha="right",
+                va="center",
                 fontsize=8,
                 color=STYLES[method].color,
             )
 
 
 def mark_single_run(axis: Any, rows: Sequence[Row], column: str, value: str) -> None:
-    """The large selection among the n, the long stream among the N."""
+    """Large selections among the n, long streams among the N; the largest says what it is."""
     part = "large" if column == "size" else "stream"
-    for row in finished(list(rows), part):
-        x, y = int(row[column]), float(row[value])
-        color = STYLES[row["method"]].color
-        axis.plot([x], [y], "*", color=color, markersize=11, zorder=30)
-        other = f"{LETTERS[OTHERS[column][0]]} = {int(row[OTHERS[column][0]]):,}"
-        text = f"{part}, {row['method']}\n{other}\nD = {int(row['dim']):,}"
+    found = sorted(finished(list(rows), part), key=lambda row: int(row[column]))
+    for row in found:
+        where = [int(row[column])], [float(row[value])]
+        axis.plot(*where, "*", color=STYLES[row["method"]].color, markersize=11, zorder=30)
+    for row in found[-1:]:
+        other = OTHERS[column][0]
+        text = f"{part}, {row['method']}\n{LETTERS[other]} = {int(row[other]):,}"
         axis.annotate(
-            text, (x, y), (-6, 4), textcoords="offset points", ha="right", va="top", fontsize=7
+            f"{text}\nD = {int(row['dim']):,}",
+            (int(row[column]), float(row[value])),
+            (-8, 4),
+            textcoords="offset points",
+            ha="right",
+            va="top",
+            fontsize=8,
         )
 
 
@@ -154,7 +161,7 @@ def dress(axis: Any, lines: Lines, column: str, value: str) -> None:
     axis.xaxis.set_major_locator(FixedLocator(ticks(axis.get_xlim())))
     axis.xaxis.set_major_formatter(FuncFormatter(lambda number, _: f"{number:,.0f}"))
     low, high = axis.get_ylim()
-    axis.set_ylim(low / 2, max(high, 20 * low))
+    axis.set_ylim(low / 2, max(2 * high, 20 * low))
     axis.yaxis.set_major_formatter(FuncFormatter(lambda number, _: f"{number:g}"))
     axis.yaxis.set_minor_formatter(NullFormatter())
     axis.grid(which="major", color="#DDDDDD", linewidth=0.6)
