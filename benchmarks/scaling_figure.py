@@ -143,10 +143,10 @@ def mark_single_run(axis: Any, rows: Sequence[Row], column: str, value: str) -> 
         axis.annotate(
             f"{text}\nD = {int(row['dim']):,}",
             (int(row[column]), float(row[value])),
-            (-8, 4),
+            (-8, -4),
             textcoords="offset points",
             ha="right",
-            va="top",
+            va="bottom",
             fontsize=8,
         )
 
@@ -161,7 +161,7 @@ def dress(axis: Any, lines: Lines, column: str, value: str) -> None:
     axis.xaxis.set_major_locator(FixedLocator(ticks(axis.get_xlim())))
     axis.xaxis.set_major_formatter(FuncFormatter(lambda number, _: f"{number:,.0f}"))
     low, high = axis.get_ylim()
-    axis.set_ylim(low / 2, max(2 * high, 20 * low))
+    axis.set_ylim(low / 2, max(3 * high, 20 * low))
     axis.yaxis.set_major_formatter(FuncFormatter(lambda number, _: f"{number:g}"))
     axis.yaxis.set_minor_formatter(NullFormatter())
     axis.grid(which="major", color="#DDDDDD", linewidth=0.6)
