@@ -23,8 +23,8 @@ from avalanche_gmc.triangle import Triangle
 
 PATIENCE = 3
 """Full exchanges allowed without fewer violations before falling back to single ones."""
-MOST_ZERO = 1 / 3
-"""Share of zero variables beyond which a factorisation of the free ones is cheaper."""
+MOST_ZERO = 1 / 2
+"""Share of variables, zero at some time, beyond which their rows of R⁻¹ outweigh R itself."""
 BLOCK = 512
 FEASIBILITY = 1e-10
 """Violations below this, relative to the largest weight or moment, are rounding."""
@@ -104,7 +104,7 @@ class _FactorSystem:
         self.moment = factor.gram_product(weights)
         self._factor = factor
         self._weights = weights
-        self._rows = torch.zeros(0, len(weights), dtype=torch.float64)
+        self._rows: list[Tensor] = []
         self._inner = torch.zeros(0, 0, dtype=torch.float64)
         self._places = torch.full((len(weights),), -1)
         self._is_gram = False
@@ -113,8 +113,8 @@ class _FactorSystem:
         """The minimiser over the free variables, and the slope at it: n and n."""
         zero = (~free).nonzero()[:, 0]
         unknown = zero[self._places[zero] < 0]
-        if not self._is_gram and len(self._rows) + len(unknown) > MOST_ZERO * len(free):
-            self._rows, self._is_gram = self._rows[:0], True
+        if not self._is_gram and len(self._inner) + len(unknown) > MOST_ZERO * len(free):
+            self._rows, self._is_gram = [], True
             self._factor.factor_to_gram()
         if self._is_gram:
             return _solve_free(self._factor, self.moment, free)
@@ -126,21 +126,28 @@ class _FactorSystem:
         for _ in range(2):
             price = torch.cholesky_solve(solution[zero, None], lower)[:, 0]
             slope[zero] -= price
-            prices = torch.zeros(len(self._rows), dtype=torch.float64)
-            prices[places] = price
-            solution -= self._factor.solve(prices @ self._rows)
+            solution -= self._factor.solve(self._combine(places, price))
         solution[zero] = 0.0
         return solution, slope
 
+    def _combine(self, places: Tensor, prices: Tensor) -> Tensor:
+        """The weighted sum of some of the rows: n."""
+        spread = torch.zeros(len(self._inner), dtype=torch.float64)
+        spread[places] = prices
+        parts = zip(
+            torch.split(spread, [len(rows) for rows in self._rows]), self._rows, strict=True
+        )
+        return sum((part @ rows for part, rows in parts), torch.zeros_like(self._weights))
+
     def _learn(self, index: Tensor) -> None:
         """Add the rows of R⁻¹ of new zero variables."""
-        for part in torch.split(index, BLOCK):
+        for part in torch.split(index, BLOCK) if len(index) else ():
             rows = self._factor.inverse_rows(part)
-            self._places[part] = len(self._rows) + torch.arange(len(part))
-            across = self._rows @ rows.T
+            self._places[part] = len(self._inner) + torch.arange(len(part))
+            across = torch.cat([rows[:, :0].T, *(known @ rows.T for known in self._rows)])
             above = torch.cat([self._inner, across], dim=1)
             self._inner = torch.cat([above, torch.cat([across.T, rows @ rows.T], dim=1)])
-            self._rows = torch.cat([self._rows, rows])
+            self._rows.append(rows)
 
 
 def _violations(solution: Tensor, slope: Tensor, free: Tensor, moment: Tensor) -> Tensor:
