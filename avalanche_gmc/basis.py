@@ -4,12 +4,15 @@ Letters: k picked atoms so far, D dimensions, b atoms added at once, m other ato
 
 The picked atoms, at unit length, are the rows of ``Rᵀ Q``: Q is k×D in the atoms' precision and on
 their device, R is k×k, upper triangular, float64, on the CPU (which has float64 on every machine).
+Memory for Q is reserved for the largest k, but on a CPU only the filled rows occupy any.
 """
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
+
+from avalanche_gmc.triangle import Triangle
 
 
 class Basis:
@@ -23,8 +26,7 @@ class Basis:
 
     def __init__(self, capacity: int, dim: int, dtype: torch.dtype, device: torch.device) -> None:
         self._vectors = torch.empty(capacity, dim, dtype=dtype, device=device)
-        self._factor = torch.zeros(capacity, capacity, dtype=torch.float64)
-        self.size = 0
+        self.factor = Triangle(capacity)
 
     @property
     def capacity(self) -> int:
@@ -32,14 +34,14 @@ class Basis:
         return len(self._vectors)
 
     @property
+    def size(self) -> int:
+        """k."""
+        return self.factor.size
+
+    @property
     def vectors(self) -> Tensor:
         """Q: k×D."""
         return self._vectors[: self.size]
-
-    @property
-    def factor(self) -> Tensor:
-        """R: k×k, float64."""
-        return self._factor[: self.size, : self.size]
 
     def overlap(self, atoms: Tensor) -> Tensor:
         """Inner products of atoms (m×D) with the basis vectors: m×k."""
@@ -74,25 +76,10 @@ class Basis:
         """Add what ``extension`` returned, or its leading part.
 
         :param vectors: b×D.
-        :param columns: (k+b)×b, float64; rows past k+b are ignored.
+        :param columns: b columns of R, float64; rows past k+b are ignored.
         """
-        start, stop = self.size, self.size + len(vectors)
-        self._vectors[start:stop] = vectors
-        self._factor[:stop, start:stop] = columns[:stop]
-        self.size = stop
-
-    def solve(self, coordinates: Tensor) -> Tensor:
-        """Weights of the picked atoms whose sum has the given coordinates in the basis: k → k."""
-        solution: Tensor = torch.linalg.solve_triangular(
-            self.factor, coordinates[:, None], upper=True
-        )
-        return solution[:, 0]
-
-    def coordinates(self, correlations: Tensor) -> Tensor:
-        """Coordinates of a vector's projection, from its inner products with the atoms: k → k."""
-        column = correlations[:, None]
-        solution: Tensor = torch.linalg.solve_triangular(self.factor.T, column, upper=False)
-        return solution[:, 0]
+        self._vectors[self.size : self.size + len(vectors)] = vectors
+        self.factor.append(columns)
 
     def combine(self, coordinates: Tensor) -> Tensor:
         """The vector with these coordinates (k): D, float64, on the CPU."""

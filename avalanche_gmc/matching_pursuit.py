@@ -25,6 +25,7 @@ import torch
 from torch import Tensor
 
 from avalanche_gmc.dictionary import DenseDictionary, Dictionary
+from avalanche_gmc.progress import Progress, progress_bar
 from avalanche_gmc.scoreboard import Scoreboard
 from avalanche_gmc.sweep import Sweep
 from avalanche_gmc.weights import PickedAtoms, fit_sweep, share_between_sweeps
@@ -62,6 +63,7 @@ def orthogonal_matching_pursuit(
     mode: str = "exact",
     nonnegative: bool = True,
     tolerance: float = 0.0,
+    progress: bool | None = None,
 ) -> Coreset:
     """Pick ``size`` weighted atoms whose sum matches the target.
 
@@ -84,6 +86,8 @@ def orthogonal_matching_pursuit(
         below. The picks are the same.
     :param tolerance: stop as soon as the least-squares residual is at most this fraction of the
         target's norm.
+    :param progress: whether to show a progress bar on stderr. None shows it if stderr is a terminal
+        and the selection takes more than a few seconds.
     :raises ValueError: if the input is not usable; the message names the offender.
     """
     atoms = dictionary if isinstance(dictionary, Dictionary) else DenseDictionary(dictionary)
@@ -100,7 +104,8 @@ def orthogonal_matching_pursuit(
         wide = wide / largest
         length = float(torch.linalg.vector_norm(wide))
         board = Scoreboard(atoms, rule, norms)
-        coreset = _pursue(board, wide / length, size, mode, nonnegative, tolerance)
+        with progress_bar(size, progress) as bar:
+            coreset = _pursue(board, wide / length, size, mode, nonnegative, tolerance, bar)
         lengths = norms[coreset.indices].cpu().double()
         coreset = replace(coreset, weights=coreset.weights * length / lengths * largest)
     if len(coreset) < size and tolerance == 0.0:
@@ -109,7 +114,13 @@ def orthogonal_matching_pursuit(
 
 
 def _pursue(
-    board: Scoreboard, target: Tensor, size: int, mode: str, nonnegative: bool, tolerance: float
+    board: Scoreboard,
+    target: Tensor,
+    size: int,
+    mode: str,
+    nonnegative: bool,
+    tolerance: float,
+    bar: Progress,
 ) -> Coreset:
     """Sweeps until enough atoms are picked, for a target (D, float64) and atoms of unit length."""
     wanted = min(size, board.num_candidates)
@@ -117,13 +128,14 @@ def _pursue(
     sweeps: list[Sweep] = []
     weights: list[Tensor] = []
     while wanted > 0 and not (tolerance > 0.0 and sweeps and sweeps[-1].residual_norm <= tolerance):
+        bar.now("picking")
         sweep = Sweep(board, target, wanted, mode=mode, stop=stop)
-        sweep.run()
+        sweep.run(bar.picked)
+        bar.now("fitting weights")
         atoms = PickedAtoms(board.dictionary, board.norms, sweep.indices)
-        weights.append(
-            fit_sweep(atoms, sweep.basis, sweep.coordinates, target, nonnegative=nonnegative)
-        )
-        sweep.forget_basis()
+        factor = sweep.release_factor()
+        weights.append(fit_sweep(atoms, factor, sweep.coordinates, target, nonnegative=nonnegative))
+        del factor
         sweeps.append(sweep)
         wanted -= len(sweep.indices)
     if not sweeps:

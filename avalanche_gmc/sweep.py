@@ -8,12 +8,15 @@ them, and asks the scoreboard how many of them the whole dictionary would have m
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
 from avalanche_gmc.basis import Basis
 from avalanche_gmc.pool import Pool
 from avalanche_gmc.scoreboard import Scoreboard
+from avalanche_gmc.triangle import Triangle
 
 LONGEST_TRIAL = {"exact": 31, "fast": 47}
 """With the residual, exact mode multiplies the dictionary with 32 columns."""
@@ -52,13 +55,17 @@ class Sweep:
         """Relative to the target, with least-squares weights."""
         return float(self.trace[-1]) if len(self.trace) else 1.0
 
-    def run(self) -> None:
-        """Pick atoms until the residual is spent, the span exhausted or the capacity reached."""
+    def run(self, report: Callable[[int, float], None]) -> None:
+        """Pick atoms until the residual is spent, the span exhausted or the capacity reached.
+
+        :param report: told, after every round, how many picks it made and what residual is left.
+        """
         self._board.restart(self._residual)
         capacity, longest = self.basis.capacity, LONGEST_TRIAL[self._mode]
         largest = min(LARGEST_POOL[self._mode], 4 * capacity)
         pool = Pool(self._board, self.basis, max(SMALLEST_POOL, largest))
         while self.residual_norm > self._stop and self.basis.size < capacity:
+            before = self.basis.size
             picks = pool.picks(min(longest, capacity - self.basis.size), self._known)
             if len(picks) > 0:
                 self._try(*pool.atoms(picks))
@@ -67,10 +74,13 @@ class Sweep:
             else:
                 self._known = None
             pool.follow(self._known)
+            report(self.basis.size - before, self.residual_norm)
 
-    def forget_basis(self) -> None:
-        """Free the k×D vectors and the k×k factor."""
+    def release_factor(self) -> Triangle:
+        """Hand over the k×k factor and free the k×D vectors; the sweep is over."""
+        factor = self.basis.factor
         self.basis = Basis(0, 0, self._residual.dtype, self._residual.device)
+        return factor
 
     def _try(self, picks: Tensor, atoms: Tensor, overlap: Tensor) -> None:
         """Take as many of the picks as stand up to rounding and to the whole dictionary."""
@@ -106,6 +116,7 @@ class Sweep:
     def _purify(self) -> None:
         """Take out of the residual what rounding left in it of the picked atoms."""
         if self.basis.size:
-            rest = self.basis.coordinates(self._board.correlations(self.indices).cpu().double())
+            overlap = self._board.correlations(self.indices).cpu().double()
+            rest = self.basis.factor.solve_transposed(overlap)
             self.coordinates = self.coordinates + rest
             self._residual = self._residual - self.basis.combine(rest)

@@ -12,14 +12,20 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from avalanche_gmc.basis import Basis
 from avalanche_gmc.dictionary import Dictionary
-from avalanche_gmc.nonnegative import nonnegative_least_squares
+from avalanche_gmc.nonnegative import (
+    cholesky,
+    nonnegative_least_squares,
+    nonnegative_refit,
+)
+from avalanche_gmc.triangle import Triangle
 
 PROXIMITY = 1e-6
 """Pull towards the shared weights where several sweeps leave the match underdetermined."""
 PROXIMAL_STEPS = 3
 CHUNK_ROWS = 512
+GRAM_ROWS = 2048
+"""Rows held dense while their inner products with all before them are taken."""
 
 
 class PickedAtoms:
@@ -33,6 +39,7 @@ class PickedAtoms:
     def __init__(self, dictionary: Dictionary, norms: Tensor, indices: Tensor) -> None:
         self._dictionary = dictionary
         self._norms = norms
+        self._indices = indices
         self._parts = torch.split(indices, CHUNK_ROWS)
 
     def _rows(self, part: Tensor) -> Tensor:
@@ -48,29 +55,33 @@ class PickedAtoms:
         """Inner products with a vector: D → n."""
         return torch.cat([self._rows(part) @ vector for part in self._parts])
 
-    def gram(self) -> Tensor:
-        """Inner products with each other: n×n."""
-        rows = torch.cat([self._rows(part) for part in self._parts])
-        return rows @ rows.T
+    def gram(self) -> Triangle:
+        """Inner products with each other: the upper half of an n×n matrix."""
+        gram = Triangle(len(self._indices))
+        for stop in range(0, len(self._indices), GRAM_ROWS):
+            right = self._rows(self._indices[stop : stop + GRAM_ROWS])
+            before = torch.split(self._indices[: stop + GRAM_ROWS], CHUNK_ROWS)
+            gram.append(torch.cat([self._rows(part) @ right.T for part in before]))
+        return gram
 
 
 def fit_sweep(
-    atoms: PickedAtoms, basis: Basis, coordinates: Tensor, target: Tensor, *, nonnegative: bool
+    atoms: PickedAtoms, factor: Triangle, coordinates: Tensor, target: Tensor, *, nonnegative: bool
 ) -> Tensor:
     """Least-squares weights of atoms that are independent of each other.
 
-    :param atoms: k atoms, whose basis this is.
+    :param atoms: k atoms.
+    :param factor: their triangular factor R, k×k; it is used up.
     :param coordinates: k, of the target in the basis.
     :param target: D, float64.
     :returns: k, float64.
     """
-    weights = basis.solve(coordinates)
+    weights = factor.solve(coordinates)
     # The basis carries the rounding of the atoms' precision; the atoms themselves do not.
     residual = target - atoms.combine(weights)
-    weights = weights + basis.solve(basis.coordinates(atoms.correlate(residual)))
+    weights = weights + factor.solve(factor.solve_transposed(atoms.correlate(residual)))
     if nonnegative and bool((weights < 0).any()):
-        gram = basis.factor.T @ basis.factor
-        weights = nonnegative_least_squares(gram, gram @ weights, weights)
+        weights = nonnegative_refit(factor, weights)
     return weights
 
 
@@ -92,12 +103,12 @@ def share_between_sweeps(
     total = sum(len(sweep) for sweep in sweeps)
     weights = torch.cat([sweep * (len(sweep) / total) for sweep in sweeps])
     gram, moment = atoms.gram(), atoms.correlate(target)
-    gram.diagonal().add_(PROXIMITY)
-    factor = None if nonnegative else torch.linalg.cholesky(gram)
+    gram.add_to_diagonal(PROXIMITY)
+    factor = None if nonnegative else cholesky(gram)
     for _ in range(PROXIMAL_STEPS):
         pulled = moment + PROXIMITY * weights
         if factor is None:
             weights = nonnegative_least_squares(gram, pulled, weights)
         else:
-            weights = torch.cholesky_solve(pulled[:, None], factor)[:, 0]
+            weights = factor.solve(factor.solve_transposed(pulled))
     return weights

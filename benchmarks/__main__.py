@@ -28,6 +28,7 @@ COMMANDS = (
     "embedding-speed",
     "embedding-quality",
     "training-speed",
+    "scaling",
 )
 
 

@@ -9,14 +9,14 @@ import torch
 from torch import nn
 
 
-def mlp(num_features: int, num_classes: int) -> nn.Sequential:
-    """Two hidden layers of 128 ReLU units and a linear output: N×F → N×K."""
+def mlp(num_features: int, num_classes: int, width: int = 128) -> nn.Sequential:
+    """Two hidden layers of ReLU units, the paper's 128, and a linear output: N×F → N×K."""
     return nn.Sequential(
-        nn.Linear(num_features, 128),
+        nn.Linear(num_features, width),
         nn.ReLU(),
-        nn.Linear(128, 128),
+        nn.Linear(width, width),
         nn.ReLU(),
-        nn.Linear(128, num_classes),
+        nn.Linear(width, num_classes),
     )
 
 

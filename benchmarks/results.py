@@ -55,9 +55,9 @@ Row = dict[str, str]
 Key = tuple[str, ...]
 
 
-def key(row: Mapping[str, object]) -> Key:
+def key(row: Mapping[str, object], columns: Sequence[str] = CONFIGURATION) -> Key:
     """Identity of a cell: its configuration as it is written in the file."""
-    return tuple(as_text(row[column]) for column in CONFIGURATION)
+    return tuple(as_text(row[column]) for column in columns)
 
 
 def as_text(value: object) -> str:
@@ -78,11 +78,22 @@ def numbers(text: str) -> list[float]:
 
 
 class ResultsFile:
-    """The rows of one experiment."""
+    """The rows of one experiment.
 
-    def __init__(self, path: Path) -> None:
-        """:param path: the CSV file; it and its folder are created by the first row."""
+    :param path: the CSV file; it and its folder are created by the first row.
+    :param configuration: the columns that identify a row.
+    :param measurements: the others.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        configuration: tuple[str, ...] = CONFIGURATION,
+        measurements: tuple[str, ...] = MEASUREMENTS,
+    ) -> None:
         self.path = path
+        self.configuration = configuration
+        self.columns = configuration + measurements
 
     def rows(self) -> list[Row]:
         """All complete rows."""
@@ -92,7 +103,7 @@ class ResultsFile:
         text = self.path.read_text(encoding="utf-8")
         complete = text[: text.rfind("\n") + 1]
         reader = csv.DictReader(io.StringIO(complete, newline=""))
-        if complete and tuple(reader.fieldnames or ()) != COLUMNS:
+        if complete and tuple(reader.fieldnames or ()) != self.columns:
             raise UsageError(
                 f"{self.path} has other columns than this version writes: move it away first"
             )
@@ -100,19 +111,19 @@ class ResultsFile:
 
     def finished(self) -> set[Key]:
         """Keys of the cells that have a row."""
-        return {key(row) for row in self.rows()}
+        return {key(row, self.configuration) for row in self.rows()}
 
     def append(self, row: Mapping[str, object]) -> None:
         """Add one row, whole or not at all; a cell that has a row already is left alone."""
-        if set(row) != set(COLUMNS):
-            raise ValueError(f"a row must have the columns {COLUMNS} but has {tuple(row)}")
+        if set(row) != set(self.columns):
+            raise ValueError(f"a row must have the columns {self.columns} but has {tuple(row)}")
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(self.path.with_name(f".{self.path.name}.lock")):
-            if key(row) in self.finished():
+            if key(row, self.configuration) in self.finished():
                 return
             self._drop_cut_line()
-            header = [] if self.path.exists() and self.path.stat().st_size else [COLUMNS]
-            text = lines([*header, [as_text(row[column]) for column in COLUMNS]])
+            header = [] if self.path.exists() and self.path.stat().st_size else [self.columns]
+            text = lines([*header, [as_text(row[column]) for column in self.columns]])
             handle = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
             try:
                 os.write(handle, text.encode())

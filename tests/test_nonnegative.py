@@ -9,7 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import nnls
 
-from avalanche_gmc.nonnegative import nonnegative_least_squares
+from avalanche_gmc import nonnegative
+from avalanche_gmc.nonnegative import nonnegative_least_squares, nonnegative_refit
+from avalanche_gmc.triangle import Triangle
 
 
 def problem(rows: int, columns: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -56,3 +58,16 @@ def test_nearly_singular_systems_have_an_answer():
     solution = nonnegative_least_squares(gram, moment, torch.ones(10, dtype=torch.float64))
     residual = float(torch.linalg.vector_norm(target - matrix @ solution))
     assert residual == pytest.approx(nnls(matrix.numpy(), target.numpy())[1], rel=1e-6)
+
+
+@pytest.mark.parametrize("most_zero", [0.0, 0.2, 1.0], ids=["Cholesky", "both", "factor"])
+@given(columns=st.integers(1, 40), extra=st.integers(0, 30), seed=st.integers(0, 999))
+def test_the_refit_from_a_factor_equals_scipy(most_zero, columns, extra, seed):
+    matrix, target = problem(columns + extra + 5, columns, seed)
+    gram, moment = matrix.T @ matrix, matrix.T @ target
+    factor = Triangle.of(torch.linalg.cholesky(gram, upper=True))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(nonnegative, "MOST_ZERO", most_zero)
+        patch.setattr(nonnegative, "BLOCK", 3)
+        solution = nonnegative_refit(factor, torch.linalg.solve(gram, moment))
+    np.testing.assert_allclose(solution, nnls(matrix.numpy(), target.numpy())[0], atol=1e-8)

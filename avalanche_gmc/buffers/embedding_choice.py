@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from torch import nn
@@ -83,6 +84,26 @@ class EmbeddingChoice:
         if not self.is_local:
             self._embedding = embedding
             self._pending_state = None
+
+    @contextmanager
+    def restored_on_failure(self, *, settled: bool) -> Iterator[None]:
+        """Take everything back if an update fails or is interrupted.
+
+        :param settled: whether the embedding has seen data. One that has not measures what then
+            stays fixed on its first data, which an update that failed must not decide.
+        """
+        before = self._embedding, self._pending_state
+        given = (
+            self._kind is None and not settled and isinstance(self._embedding, GradientEmbedding)
+        )
+        state = self._embedding.state_dict() if given else None
+        try:
+            yield
+        except BaseException:
+            self._embedding, self._pending_state = before
+            if state is not None:
+                self._embedding.load_state_dict(state)
+            raise
 
     def state_dict(self) -> Mapping[str, Any] | None:
         """The embedding's state, None if there is none yet."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import fields
 from typing import Any
 
@@ -114,10 +115,11 @@ class GradientMatchingBuffer(OwningBuffer):
         memory = self._memory
         if self._embedding.is_local and len(memory):
             memory = memory.embedded_again(embedding.embed(memory.exemplars.dataset().eval()))
-        for batch in self._batches(data, embedding):
-            memory = self._pursuit.absorb(memory, batch, self.max_size)
-        self._embedding.keep(embedding)
-        self._memory = memory
+        with self._all_or_nothing():
+            for batch in self._batches(data, embedding):
+                memory = self._pursuit.absorb(memory, batch, self.max_size)
+            self._embedding.keep(embedding)
+            self._memory = memory
 
     def flush(self) -> None:
         """Let the examples that were pooled take part in a pursuit now.
@@ -135,7 +137,19 @@ class GradientMatchingBuffer(OwningBuffer):
         memory = self._memory
         if checked_size(new_size) < self.max_size and len(memory) > new_size:
             memory = self._pursuit.settle(memory, new_size)
-        self._memory, self.max_size = memory, new_size
+        with self._all_or_nothing():
+            self._memory, self.max_size = memory, new_size
+
+    @contextmanager
+    def _all_or_nothing(self) -> Iterator[None]:
+        """Leave the buffer as it was if anything fails, or the user interrupts it."""
+        before = self._memory, self.max_size
+        with self._embedding.restored_on_failure(settled=self.num_seen > 0):
+            try:
+                yield
+            except BaseException:
+                self._memory, self.max_size = before
+                raise
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that a buffer made with the same options needs to go on from here."""
