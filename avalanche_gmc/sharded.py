@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from typing_extensions import Self
 
-from avalanche_gmc.collectives import Ranks, Traffic
+from avalanche_gmc.collectives import Ranks, RankValueError, Traffic
 from avalanche_gmc.dictionary import Dictionary
 
 MAKING = "making a sharded dictionary"
@@ -41,8 +41,15 @@ class ShardedDictionary(Dictionary):
         numbers: Tensor | None = None,
     ) -> None:
         self.ranks = process_group if isinstance(process_group, Ranks) else Ranks(process_group)
-        self.local = self.ranks.together(MAKING, lambda: _checked(local, numbers), _facts)
-        self._count_atoms(numbers)
+        numbering = "by rank" if numbers is None else "given"
+        self.local = self.ranks.together(
+            MAKING,
+            lambda: _checked(local, numbers),
+            lambda checked: {**_facts(checked), "numbering": numbering},
+        )
+        self.numbers = self._count_atoms()
+        if numbers is not None:
+            self.numbers = self._checked_numbers(numbers.to(self.numbers))
 
     @classmethod
     def split(cls, whole: Dictionary, process_group: Any = None) -> Self:
@@ -122,25 +129,26 @@ class ShardedDictionary(Dictionary):
     def to(self, device: torch.device | str) -> Self:
         return type(self)(self.local.to(device), self.ranks, numbers=self.numbers.to(device))
 
-    def _count_atoms(self, numbers: Tensor | None) -> None:
+    def _count_atoms(self) -> Tensor:
+        """Learn how many atoms there are; number this rank's by rank order."""
         size, nbytes = len(self.local), self.local.nbytes
         counts = [c.tolist() for (c,) in self.ranks.gather(MAKING, torch.tensor([size, nbytes]))]
         self._num_atoms = sum(size for size, _ in counts)
         self._nbytes = sum(nbytes for _, nbytes in counts)
         before = sum(size for size, _ in counts[: self.ranks.rank])
-        own = torch.arange(before, before + size, device=self.device)
-        self.numbers = own if numbers is None else numbers.to(own)
-        # Numbers that are 0 to N−1, in any order, have these sums (in 64-bit arithmetic).
-        sums = torch.stack([self.numbers.sum() - own.sum(), (self.numbers**2 - own**2).sum()])
-        off = torch.stack([part for (part,) in self.ranks.gather(MAKING, sums.cpu())]).sum(dim=0)
-        self.ranks.together(MAKING, lambda: self._check_partition(bool(off.any())))
+        return torch.arange(before, before + size, device=self.device)
 
-    def _check_partition(self, missing: bool) -> None:
-        outside = bool(((self.numbers < 0) | (self.numbers >= len(self))).any())
-        if missing or outside:
-            raise ValueError(
-                f"the numbers of all ranks together must be 0 to {len(self) - 1}, each once."
+    def _checked_numbers(self, numbers: Tensor) -> Tensor:
+        # 0 to N−1 in any order have the same sum and sum of squares (in 64-bit arithmetic).
+        sums = [(numbers - self.numbers).sum(), (numbers**2 - self.numbers**2).sum()]
+        outside = ((numbers < 0) | (numbers >= len(self))).any().long()
+        found = self.ranks.gather(MAKING, torch.stack([*sums, outside]).cpu())
+        if any(torch.stack([part for (part,) in found]).sum(dim=0).tolist()):
+            raise RankValueError(
+                f"{MAKING}: the numbers of all ranks together must be 0 to {len(self) - 1}, "
+                "each once."
             )
+        return numbers
 
     def _from_all(self, step: str, own: Tensor) -> Tensor:
         whole = own.new_zeros(len(self), *own.shape[1:])
