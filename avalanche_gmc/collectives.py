@@ -99,11 +99,6 @@ class Ranks:
         """The smallest of the ranks' entries."""
         return self._reduce(step, tensor, dist.ReduceOp.MIN)
 
-    def total(self, step: str, tensor: Tensor) -> Tensor:
-        """The sum of the ranks' entries, in rank order: the same bits on every rank."""
-        parts = [part for (part,) in self.gather(step, tensor)]
-        return torch.stack(parts).sum(dim=0)
-
     def together(
         self,
         step: str,
@@ -154,9 +149,17 @@ class Ranks:
         except (RankValueError, RankFailure):
             raise
         except Exception as error:
-            self.together(step, lambda: _raise(error))
+            self._report(step, error)
         else:
             self.together(step, lambda: None)
+
+    def _report(self, step: str, error: Exception) -> None:
+        """Tell the others of an error, where they do something together."""
+
+        def fail() -> None:
+            raise error
+
+        self.together(step, fail)
 
     @property
     def _device(self) -> torch.device:
@@ -176,8 +179,7 @@ class Ranks:
         padded[: len(raw)] = raw
         texts = self.gather(step, padded)
         return [
-            bytes(text[:size].tolist()).decode()
-            for (text,), size in zip(texts, sizes, strict=True)
+            bytes(text[:size].tolist()).decode() for (text,), size in zip(texts, sizes, strict=True)
         ]
 
     def _exchange(self, step: str, sent: Tensor, operation: Callable[[], Any]) -> None:
@@ -195,10 +197,6 @@ class Ranks:
                 f"of them has probably failed; look at its output, then start all ranks again "
                 f"from the last checkpoint ({reason})"
             ) from error
-
-
-def _raise(error: Exception) -> None:
-    raise error
 
 
 def _short(fact: object) -> str:

@@ -144,7 +144,7 @@ class Scoreboard:
         return PickedPart(self.dictionary, self.norms, indices)
 
     def first(self, count: int, *, zero: bool) -> Tensor:
-        """The first ``count`` atoms that are zero, or that are not, fewer if there are not as many."""
+        """The first ``count`` atoms that are zero, or that are not; fewer if there are fewer."""
         return ((self.norms == 0) == zero).nonzero()[:count, 0]
 
     def correlations(self, indices: Tensor) -> Tensor:

@@ -104,7 +104,13 @@ class ShardedDictionary(Dictionary):
         return self.take(indices).rows(torch.arange(len(indices), device=self.device))
 
     def sum(self) -> Tensor:
-        return self.ranks.total("sum of atoms", self.local.sum())
+        step = "adding up all atoms"
+        parts = [part for (part,) in self.ranks.gather(step, self.local.sum())]
+        for rank, part in enumerate(parts):
+            if not bool(part.isfinite().all()):
+                raise RankValueError(f"{step}, rank {rank}: its atoms must be finite.")
+        # In rank order: the same bits on every rank.
+        return torch.stack(parts).sum(dim=0)
 
     def packed(self, indices: Tensor) -> Tensor:
         return self.ranks.merge("chosen atoms", self.packed_here(indices))[0]
@@ -133,8 +139,8 @@ class ShardedDictionary(Dictionary):
         """Learn how many atoms there are; number this rank's by rank order."""
         size, nbytes = len(self.local), self.local.nbytes
         counts = [c.tolist() for (c,) in self.ranks.gather(MAKING, torch.tensor([size, nbytes]))]
-        self._num_atoms = sum(size for size, _ in counts)
-        self._nbytes = sum(nbytes for _, nbytes in counts)
+        self._num_atoms = int(sum(size for size, _ in counts))
+        self._nbytes = int(sum(nbytes for _, nbytes in counts))
         before = sum(size for size, _ in counts[: self.ranks.rank])
         return torch.arange(before, before + size, device=self.device)
 

@@ -220,7 +220,7 @@ class ShardedScoreboard(Scoreboard):
         return values.new_zeros(len(indices)).index_copy_(0, places, values[positions])
 
     def _count(self, step: str, own: int) -> int:
-        return int(self._ranks.total(step, torch.tensor(own)))
+        return sum(int(other) for (other,) in self._ranks.gather(step, torch.tensor(own)))
 
     def _number(self, position: int) -> int:
         return int(self._shards.numbers[position])

@@ -17,8 +17,9 @@ import torch.distributed as dist
 
 import avalanche_gmc  # noqa: F401 -- Avalanche must be imported before there is a process group
 
-ANSWER_SECONDS = 60
+ANSWER_SECONDS = 120
 """Longer than anything a test asks for; a rank that is silent for so long hangs."""
+START_SECONDS = 300
 
 
 class RankGroup:
@@ -28,14 +29,19 @@ class RankGroup:
         self._connections = connections
         self.size = len(connections)
 
+        self._answers(START_SECONDS)
+
     def run(self, function: Callable[..., Any], *args: Any) -> list[Any]:
         """What ``function(rank, *args)`` returns, or raises, on each rank, in rank order."""
         for connection in self._connections:
             connection.send((function, args))
+        return self._answers(ANSWER_SECONDS)
+
+    def _answers(self, seconds: float) -> list[Any]:
         answers = []
         for connection in self._connections:
-            if not connection.poll(ANSWER_SECONDS):
-                raise TimeoutError("a rank did not answer")
+            if not connection.poll(seconds):
+                raise TimeoutError(f"a rank did not answer within {seconds} seconds")
             answers.append(connection.recv())
         return answers
 
@@ -86,6 +92,7 @@ def _serve(
         world_size=size,
         timeout=datetime.timedelta(seconds=timeout),
     )
+    pipe.send("ready")
     while True:
         try:
             function, args = pipe.recv()

@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import nn
 from torch.nn import functional as F
+from torch.nn.parallel import DistributedDataParallel
 
 from avalanche_gmc.embedding import (
     GradientEmbedding,
@@ -63,7 +64,7 @@ class EmbeddingChoice:
         """
         if self._kind is None:
             return self._embedding
-        model = getattr(strategy, "model", None)
+        model = unwrapped(getattr(strategy, "model", None))
         if self._embedding is not None:
             if model is not None:
                 self._embedding.check_model(model)
@@ -94,6 +95,11 @@ class EmbeddingChoice:
             self._embedding, self._pending_state = None, state
         elif state is not None:
             self._embedding.load_state_dict(state)
+
+
+def unwrapped(model: Any) -> Any:
+    """The model inside a wrapper for distributed training."""
+    return model.module if isinstance(model, DistributedDataParallel) else model
 
 
 def _per_example_loss(strategy: Any) -> Any:

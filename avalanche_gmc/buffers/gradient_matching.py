@@ -12,7 +12,9 @@ from torch import Tensor
 
 from avalanche_gmc.buffers.base import OwningBuffer, check_class_label, checked_size
 from avalanche_gmc.buffers.embedding_choice import EmbeddingChoice
-from avalanche_gmc.buffers.streaming import Batch, Memory, StreamingPursuit
+from avalanche_gmc.buffers.sharing import embedded, in_step, running_ranks
+from avalanche_gmc.buffers.streaming import Batch, Memory, StreamingPursuit, whole
+from avalanche_gmc.collectives import Ranks
 from avalanche_gmc.embedding import GradientEmbedding
 from avalanche_gmc.exemplars import Exemplars
 from avalanche_gmc.matching_pursuit import MODES, RULES
@@ -37,6 +39,11 @@ class GradientMatchingBuffer(OwningBuffer):
     would take too much room is taken in by chunks. Small updates (fewer examples than a quarter of
     the memory, as in online streams) enter ``buffer`` at once, with weight 1, in the place of the
     exemplars picked last, and are pooled until a pursuit is worth its time; see :meth:`flush`.
+
+    In a run with several processes (``torch.distributed``, as Avalanche's distributed training sets
+    it up) each rank embeds its share of the new examples, and all ranks end with the same memory.
+    Updates, :meth:`flush` and :meth:`resize` are collective operations then: all ranks call them,
+    with the same data. A state saved by any rank fits any number of ranks.
 
     :param max_size: the number of exemplars.
     :param embedding: a :class:`GradientEmbedding`; or ``"last-layer"`` or ``"random-projection"``,
@@ -109,13 +116,16 @@ class GradientMatchingBuffer(OwningBuffer):
         return effective_size(self.weights)
 
     def _take_in(self, data: AvalancheDataset, strategy: Any) -> None:
-        check_class_label(data)
-        embedding = self._embedding.resolve(strategy)
-        memory = self._memory
-        if self._embedding.is_local and len(memory):
-            memory = memory.embedded_again(embedding.embed(memory.exemplars.dataset().eval()))
-        for batch in self._batches(data, embedding):
-            memory = self._pursuit.absorb(memory, batch, self.max_size)
+        ranks = running_ranks()
+        with in_step(ranks, "taking in new examples", self._facts(data)):
+            check_class_label(data)
+            embedding = self._embedding.resolve(strategy)
+            memory = self._memory
+            if self._embedding.is_local and len(memory):
+                again = embedded(memory.exemplars.dataset().eval(), embedding, ranks)
+                memory = memory.embedded_again(whole(again))
+            for batch in self._batches(data, embedding, ranks):
+                memory = self._pursuit.absorb(memory, batch, self.max_size)
         self._embedding.keep(embedding)
         self._memory = memory
 
@@ -124,7 +134,10 @@ class GradientMatchingBuffer(OwningBuffer):
 
         At the end of an online stream it makes the memory what it would be without pooling.
         """
-        self._memory = self._pursuit.settle(self._memory, self.max_size)
+        ranks = running_ranks()
+        with in_step(ranks, "settling a memory", self._facts()):
+            memory = self._pursuit.settle(self._memory, self.max_size, ranks)
+        self._memory = memory
 
     def resize(self, strategy: Any, new_size: int) -> None:
         """Change the number of exemplars; fewer are picked by a pursuit among those there are.
@@ -134,7 +147,9 @@ class GradientMatchingBuffer(OwningBuffer):
         """
         memory = self._memory
         if checked_size(new_size) < self.max_size and len(memory) > new_size:
-            memory = self._pursuit.settle(memory, new_size)
+            ranks = running_ranks()
+            with in_step(ranks, "resizing a memory", {**self._facts(), "new size": new_size}):
+                memory = self._pursuit.settle(memory, new_size, ranks)
         self._memory, self.max_size = memory, new_size
 
     def state_dict(self) -> dict[str, Any]:
@@ -151,7 +166,19 @@ class GradientMatchingBuffer(OwningBuffer):
         self._embedding.load_state_dict(state["embedding"])
         self._memory, self.max_size = memory, checked_size(state["max_size"])
 
-    def _batches(self, data: AvalancheDataset, embedding: Any) -> Iterator[Batch]:
+    def _facts(self, data: AvalancheDataset | None = None) -> dict[str, object]:
+        """What must be the same on all ranks."""
+        new = {} if data is None else {"number of new examples": len(data)}
+        return {
+            "size of the memory": self.max_size,
+            "number of examples seen": self.num_seen,
+            "chunk size": self.chunk_size,
+            **new,
+        }
+
+    def _batches(
+        self, data: AvalancheDataset, embedding: Any, ranks: Ranks | None
+    ) -> Iterator[Batch]:
         """The new examples in chunks of about equal size, embedded one after the other."""
         most = self.chunk_size or max(1, CHUNK_BYTES // (4 * embedding.dim))
         count = -(-len(data) // most)
@@ -159,7 +186,7 @@ class GradientMatchingBuffer(OwningBuffer):
         batch: Batch | None = None
         for first, last in itertools.pairwise(bounds):
             part = data if count == 1 else data.subset(list(range(first, last)))
-            new = Batch(data, first, embedding.embed(part.eval()))
+            new = Batch(data, first, embedded(part.eval(), embedding, ranks))
             batch = new if batch is None else batch.joined(new)
             # A structured dictionary takes far less than 4·D bytes for each example.
             full = self.chunk_size or batch.nbytes + new.nbytes > CHUNK_BYTES
