@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import multiprocessing
 import tempfile
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -29,20 +30,31 @@ class RankGroup:
         self._connections = connections
         self.size = len(connections)
 
-        self._answers(START_SECONDS)
+        assert self._answers(START_SECONDS) == ["ready"] * self.size
 
-    def run(self, function: Callable[..., Any], *args: Any) -> list[Any]:
-        """What ``function(rank, *args)`` returns, or raises, on each rank, in rank order."""
+    def run(
+        self, function: Callable[..., Any], *args: Any, seconds: float = ANSWER_SECONDS
+    ) -> list[Any]:
+        """What ``function(rank, *args)`` returns, or raises, on each rank, in rank order.
+
+        An EOFError stands for a rank that has died, a TimeoutError for one that is silent.
+        """
         for connection in self._connections:
             connection.send((function, args))
-        return self._answers(ANSWER_SECONDS)
+        return self._answers(seconds)
 
     def _answers(self, seconds: float) -> list[Any]:
-        answers = []
+        deadline = time.monotonic() + seconds
+        answers: list[Any] = []
         for connection in self._connections:
-            if not connection.poll(seconds):
-                raise TimeoutError(f"a rank did not answer within {seconds} seconds")
-            answers.append(connection.recv())
+            try:
+                answers.append(
+                    connection.recv()
+                    if connection.poll(max(0.0, deadline - time.monotonic()))
+                    else TimeoutError(f"a rank did not answer within {seconds} seconds")
+                )
+            except EOFError as error:
+                answers.append(error)
         return answers
 
     def results(self, function: Callable[..., Any], *args: Any) -> list[Any]:
@@ -74,7 +86,7 @@ def rank_group(size: int, *, backend: str = "gloo", timeout: float = 120) -> Ite
         finally:
             for (pipe, _), process in zip(pipes, processes, strict=True):
                 pipe.close()
-                process.terminate()
+                process.kill()
                 process.join(10)
 
 

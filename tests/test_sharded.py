@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -23,6 +24,9 @@ from avalanche_gmc.collectives import RankFailure, RankValueError, Traffic
 
 RULES = pytest.mark.parametrize("rule", ["omp", "ols"])
 MODES = pytest.mark.parametrize("mode", ["exact", "fast"])
+
+POOLS = {"exact": 96, "fast": 64}
+"""Smaller than the dictionaries here, so that atoms come and go."""
 
 WEIGHTS = {torch.float32: 1e-5, torch.float64: 1e-10}
 """How far weights may be apart, relative to the largest: a BLAS rounds the inner products of an
@@ -134,13 +138,13 @@ def both_ways(
     rank: int, ranks: int, name: str, split: str, options: dict[str, Any]
 ) -> tuple[Coreset, Coreset]:
     """A selection by this process alone and by all ranks together."""
-    sweep.LARGEST_POOL = {"exact": 96, "fast": 64}
     problem = PROBLEMS[name]()
     arguments = problem.target, problem.size
     options = {**problem.options, **options}
-    alone = orthogonal_matching_pursuit(problem.atoms, *arguments, **options)
-    shards = sharded(problem, split, rank, ranks)
-    return alone, orthogonal_matching_pursuit(shards, *arguments, **options)
+    with mock.patch.dict(sweep.LARGEST_POOL, POOLS):
+        alone = orthogonal_matching_pursuit(problem.atoms, *arguments, **options)
+        shards = sharded(problem, split, rank, ranks)
+        return alone, orthogonal_matching_pursuit(shards, *arguments, **options)
 
 
 def assert_same(group: RankGroup, name: str, split: str, options: dict[str, Any]) -> None:
@@ -157,12 +161,6 @@ def assert_same(group: RankGroup, name: str, split: str, options: dict[str, Any]
         assert coreset.residual_norm == pytest.approx(alone.residual_norm, abs=1e-6)
         for field in ("indices", "weights", "residual_trace"):
             assert torch.equal(getattr(coreset, field), getattr(first, field))
-
-
-@pytest.fixture(scope="module")
-def pair():
-    with rank_group(2) as group:
-        yield group
 
 
 @pytest.fixture(scope="module")
@@ -223,11 +221,11 @@ def test_a_sharded_dictionary_answers_as_the_whole(pair):
 
 
 def traffic_of(rank: int, ranks: int, shape: tuple[int, int], size: int, mode: str) -> Traffic:
-    sweep.LARGEST_POOL = {"exact": 96, "fast": 64}
     problem = dense(shape, 0, size)
     shards = sharded(problem, "even", rank, ranks)
     made = shards.traffic.calls
-    orthogonal_matching_pursuit(shards, problem.target, size, mode=mode)
+    with mock.patch.dict(sweep.LARGEST_POOL, POOLS):
+        orthogonal_matching_pursuit(shards, problem.target, size, mode=mode)
     shards.traffic.calls -= made
     return shards.traffic
 
@@ -241,7 +239,7 @@ def test_six_exchanges_a_round_and_the_bytes_of_the_docstring(pair, mode, shape,
         around = 12  # counting, making the first pool, reading the picked atoms
         assert traffic.rounds > 1
         assert traffic.calls <= per_round * traffic.rounds + around
-        pool, width = 96 if mode == "exact" else 64, 4
+        pool, width = POOLS[mode], 4
         bytes_per_round = (
             16 * 31 + width * size + width * pool + (width + 8) * pool
             + (width * shape[1] + 2 * width + 1) * pool + 80

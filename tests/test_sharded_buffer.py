@@ -26,12 +26,6 @@ from avalanche_gmc.collectives import RankFailure, RankValueError
 
 
 @pytest.fixture(scope="module")
-def pair():
-    with rank_group(2) as group:
-        yield group
-
-
-@pytest.fixture(scope="module")
 def three():
     with rank_group(3) as group:
         yield group

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from avalanche.distributed import DistributedHelper
 from torch import nn
 from torch.nn import functional as F
-from torch.nn.parallel import DistributedDataParallel
 
 from avalanche_gmc.embedding import (
     GradientEmbedding,
@@ -64,7 +64,7 @@ class EmbeddingChoice:
         """
         if self._kind is None:
             return self._embedding
-        model = unwrapped(getattr(strategy, "model", None))
+        model = DistributedHelper.unwrap_model(getattr(strategy, "model", None))
         if self._embedding is not None:
             if model is not None:
                 self._embedding.check_model(model)
@@ -95,11 +95,6 @@ class EmbeddingChoice:
             self._embedding, self._pending_state = None, state
         elif state is not None:
             self._embedding.load_state_dict(state)
-
-
-def unwrapped(model: Any) -> Any:
-    """The model inside a wrapper for distributed training."""
-    return model.module if isinstance(model, DistributedDataParallel) else model
 
 
 def _per_example_loss(strategy: Any) -> Any:
