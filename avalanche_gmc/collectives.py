@@ -42,7 +42,7 @@ class Traffic:
     :param calls: how many collective operations it took part in.
     :param bytes: how many bytes it handed to them.
     :param rounds: how many rounds of a pursuit these were for.
-    :param steps: the calls by what they were for.
+    :param steps: the bytes by what they were for.
     """
 
     calls: int = 0
@@ -51,7 +51,7 @@ class Traffic:
     steps: Counter[str] = field(default_factory=Counter)
 
     def __str__(self) -> str:
-        return f"{self.rounds} rounds, {self.calls} collectives, {self.bytes} bytes sent"
+        return f"{self.rounds} rounds, {self.calls} collectives, {self.bytes:,} bytes"
 
 
 class Ranks:
@@ -187,7 +187,7 @@ class Ranks:
             return
         self.traffic.calls += 1
         self.traffic.bytes += sent.nbytes
-        self.traffic.steps[step] += 1
+        self.traffic.steps[step] += sent.nbytes
         try:
             operation()
         except RuntimeError as error:

@@ -13,12 +13,13 @@ coreset:
 3. ``correlations`` of the k picks with the residual: w·k bytes, for atoms of w bytes a number;
 4. ``best``, the M highest scores of each rank: w·M + 8 bytes;
 5. ``best``, who has the M highest of all: (w+8)·M + w bytes;
-6. ``look_up``, the atoms that come into the pool, at most M and about half of it, as P numbers
-   each, and the standing of its members: (w·P + 8)·M + w·M + M bytes at most.
+6. ``look_up``, the m ≤ M atoms that come into the pool (about half of it) as P numbers each, and
+   the standing of its members: w·(P+1)·m + (w+1)·M bytes.
 
-That is what each rank hands over, up to 7 bytes of padding per tensor. Exchanges 1, 2, 3 and 6 are
-reductions (a ring sends each byte twice), 4 and 5 are gathered from all (each byte goes to R−1
-others).
+So a rank hands over about w·P·m + 16·b + w·k + (3·w+9)·M bytes a round, and each tensor is padded
+to a multiple of 8. Exchanges 1, 2, 3 and 6 are reductions: a ring sends each byte twice. 4 and 5
+are gathered from all: each byte goes to R−1 others. Besides the rounds, a sweep takes three
+exchanges for its first pool and one to copy its picks to every rank, and a pursuit five.
 
 What one process would compute is computed here from the same numbers in the same order, with one
 exception: the inner products of atoms with a block of vectors, which a BLAS rounds differently
@@ -198,7 +199,7 @@ class ShardedScoreboard(Scoreboard):
         own = ranked.new_full((count,), -torch.inf)
         size = min(count, len(ranked))
         own[:size] = ranked.topk(size).values
-        marks = torch.tensor(self._marks)
+        marks = torch.tensor(self._marks, device=own.device)
         found = self._ranks.gather("best scores", own, marks)
         if any(int(other) != int(found[0][1]) for _, other in found):
             raise RankFailure(

@@ -81,7 +81,7 @@ def test_distributed_training_is_claimed():
 
 
 def minibatches(rank: int, kind: str) -> list[list[list[tuple[int, float]]]]:
-    """Memory rows and weights of three epochs; the rows are known by their only input."""
+    """Memory rows and their weights, batch by batch, of three epochs."""
     memory = dataset([0, 1], 21)
     rows = {tuple(memory[i][0].tolist()): i for i in range(len(memory))}
     memory = with_weights(memory, [float(i) for i in range(len(memory))])

@@ -175,7 +175,7 @@ def fail_in_the_second_update(rank: int, what: str) -> tuple[Exception, bool, in
     before: Memory = buffer._memory
     try:
         size = 30 if what != "sizes" else 30 + rank
-        classes = [2, 4] if what == "sizes" else [2, 3]
+        classes = {"sizes": [2, 4], "classes": [2, 4 + rank]}.get(what, [2, 3])
         buffer.update_from_dataset(dataset(classes, size))
     except Exception as error:
         untouched = buffer._memory is before
@@ -190,6 +190,7 @@ def fail_in_the_second_update(rank: int, what: str) -> tuple[Exception, bool, in
         ("raise", RankFailure, "taking in new examples, rank 1: the disk is gone"),
         ("NaN", RankValueError, "adding up all atoms, rank 1: its atoms must be finite"),
         ("sizes", RankValueError, "number of new examples, but rank 0 has 30 and rank 1 has 31"),
+        ("classes", RankValueError, "same classes of the new examples, but rank 0 has"),
     ],
 )
 def test_all_ranks_stop_and_keep_their_memory(pair, what, kind, message):

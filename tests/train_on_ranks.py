@@ -13,7 +13,6 @@ from small_streams import naive, parameters
 from torch import nn
 
 from avalanche_gmc import CoresetGDumbPlugin, CoresetReplay, CoresetReplayPlugin
-from avalanche_gmc.collectives import Ranks
 from benchmarks.models import mlp
 from benchmarks.streams import digits
 
@@ -52,8 +51,7 @@ def summary(model: nn.Module, memory: Any) -> dict[str, Any]:
 
 
 def main(folder: Path) -> None:
-    if "torchelastic" in sys.argv or torch.distributed.is_torchelastic_launched():
-        DistributedHelper.init_distributed(random_seed=1, backend="gloo", use_cuda=False)
+    DistributedHelper.init_distributed(random_seed=1, backend="gloo", use_cuda=False)
     torch.set_num_threads(1)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -63,7 +61,7 @@ def main(folder: Path) -> None:
             "gdumb": summary(*train(CoresetGDumbPlugin(mem_size=60, train_on="last"), epochs=40)),
         }
     assert not any("not compatible" in str(warning.message) for warning in caught)
-    found["ranks"] = Ranks().size if torch.distributed.is_initialized() else 1
+    found["ranks"] = DistributedHelper.world_size
     torch.save(found, folder / f"{DistributedHelper.rank}.pt")
 
 

@@ -7,10 +7,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from typing import Any
 
+import torch
 from avalanche.benchmarks.utils import AvalancheDataset
 from torch import Tensor
 
-from avalanche_gmc.buffers.base import OwningBuffer, check_class_label, checked_size
+from avalanche_gmc.buffers.base import (
+    OwningBuffer,
+    check_class_label,
+    checked_size,
+    class_labels,
+)
 from avalanche_gmc.buffers.embedding_choice import EmbeddingChoice
 from avalanche_gmc.buffers.sharing import embedded, in_step, running_ranks
 from avalanche_gmc.buffers.streaming import Batch, Memory, StreamingPursuit, whole
@@ -117,7 +123,7 @@ class GradientMatchingBuffer(OwningBuffer):
 
     def _take_in(self, data: AvalancheDataset, strategy: Any) -> None:
         ranks = running_ranks()
-        with in_step(ranks, "taking in new examples", self._facts(data)):
+        with in_step(ranks, "taking in new examples", lambda: self._facts_with(data)):
             check_class_label(data)
             embedding = self._embedding.resolve(strategy)
             memory = self._memory
@@ -135,7 +141,7 @@ class GradientMatchingBuffer(OwningBuffer):
         At the end of an online stream it makes the memory what it would be without pooling.
         """
         ranks = running_ranks()
-        with in_step(ranks, "settling a memory", self._facts()):
+        with in_step(ranks, "settling a memory", self._facts):
             memory = self._pursuit.settle(self._memory, self.max_size, ranks)
         self._memory = memory
 
@@ -148,7 +154,8 @@ class GradientMatchingBuffer(OwningBuffer):
         memory = self._memory
         if checked_size(new_size) < self.max_size and len(memory) > new_size:
             ranks = running_ranks()
-            with in_step(ranks, "resizing a memory", {**self._facts(), "new size": new_size}):
+            facts = {**self._facts(), "new size": new_size}
+            with in_step(ranks, "resizing a memory", lambda: facts):
                 memory = self._pursuit.settle(memory, new_size, ranks)
         self._memory, self.max_size = memory, new_size
 
@@ -166,14 +173,20 @@ class GradientMatchingBuffer(OwningBuffer):
         self._embedding.load_state_dict(state["embedding"])
         self._memory, self.max_size = memory, checked_size(state["max_size"])
 
-    def _facts(self, data: AvalancheDataset | None = None) -> dict[str, object]:
+    def _facts(self) -> dict[str, object]:
         """What must be the same on all ranks."""
-        new = {} if data is None else {"number of new examples": len(data)}
         return {
             "size of the memory": self.max_size,
             "number of examples seen": self.num_seen,
             "chunk size": self.chunk_size,
-            **new,
+        }
+
+    def _facts_with(self, data: AvalancheDataset) -> dict[str, object]:
+        classes = class_labels(data) if "targets" in data._data_attributes else []
+        return {
+            **self._facts(),
+            "number of new examples": len(data),
+            "classes of the new examples": torch.tensor(classes, dtype=torch.long),
         }
 
     def _batches(

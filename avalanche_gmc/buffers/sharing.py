@@ -6,7 +6,7 @@ costly part and is shared; exemplars are then copied by each rank from its own d
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -24,12 +24,14 @@ def running_ranks() -> Ranks | None:
 
 
 @contextmanager
-def in_step(ranks: Ranks | None, step: str, facts: Mapping[str, object]) -> Iterator[None]:
+def in_step(
+    ranks: Ranks | None, step: str, facts: Callable[[], Mapping[str, object]]
+) -> Iterator[None]:
     """Begin with the same facts on all ranks, and leave with success only if all do."""
     if ranks is None:
         yield
         return
-    ranks.together(step, lambda: None, lambda _: facts)
+    ranks.together(step, facts, lambda known: known)
     with ranks.in_step(step):
         yield
 
