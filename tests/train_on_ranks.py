@@ -22,7 +22,11 @@ def train(plugin: Any, *, epochs: int) -> tuple[nn.Module, Any]:
     torch.manual_seed(7)
     model = DistributedHelper.wrap_model(mlp(num_features=64, num_classes=10))
     optimizer = torch.optim.Adam(model.parameters())
-    options: dict[str, Any] = dict(optimizer=optimizer, train_mb_size=25, train_epochs=epochs)
+    options: dict[str, Any] = dict(
+        optimizer=optimizer,
+        train_mb_size=48 // DistributedHelper.world_size,  # 48 on all ranks together
+        train_epochs=epochs,
+    )
     if plugin is None:
         strategy = CoresetReplay(
             model=model, criterion=nn.CrossEntropyLoss(), mem_size=60, evaluator=None, **options
