@@ -210,10 +210,10 @@ def _short(fact: object) -> str:
 def _check_same_facts(step: str, facts: Sequence[Mapping[str, str]]) -> None:
     for name, first in facts[0].items():
         for rank, other in enumerate(facts):
-            if other[name] != first:
+            if other.get(name) != first:
                 raise RankValueError(
                     f"{step}: all ranks must have the same {name}, but rank 0 has {first} and "
-                    f"rank {rank} has {other[name]}."
+                    f"rank {rank} has {other.get(name)}."
                 )
 
 

@@ -31,7 +31,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -43,6 +43,15 @@ from avalanche_gmc.sharded import ShardedDictionary
 
 T = TypeVar("T")
 NOBODY = torch.iinfo(torch.long).max
+
+
+class Rivals(NamedTuple):
+    """Atoms of one rank that rounding cannot tell apart: m scores in float64, how close equal ones
+    are, and the atoms' numbers, ascending."""
+
+    scores: Tensor
+    equal: float
+    numbers: Tensor
 
 
 def scoreboard_of(dictionary: Dictionary, rule: str) -> Scoreboard:
@@ -158,8 +167,8 @@ class ShardedScoreboard(Scoreboard):
         for position, pick in zip(*map(Tensor.tolist, self._shards.held(picks)), strict=True):
             ranked[pick, position + 1 :] = -torch.inf
         rivals = self._rivals(ranked, distances, path, len(picks), trusted)
-        own = [float(scores.max()) if len(scores) else -torch.inf for scores, _, _ in rivals]
-        best = self._ranks.maximum("scores on trial", torch.tensor(own, dtype=torch.float64))
+        own = torch.cat([_largest(scores) for scores, _, _ in rivals])
+        best = self._ranks.maximum("scores on trial", own)
         winners = self._ranks.minimum("winners on trial", _first_equal(rivals, best)).tolist()
         for position, pick in enumerate(picks.tolist()):
             if position < trusted:
@@ -173,25 +182,24 @@ class ShardedScoreboard(Scoreboard):
 
     def _rivals(
         self, ranked: Tensor, distances: Tensor, path: Tensor, count: int, trusted: int
-    ) -> list[tuple[Tensor, float, Tensor]]:
-        """This rank's best atoms before each trial pick: float64 scores, tie, numbers.
+    ) -> list[Rivals]:
+        """This rank's best atoms before each trial pick.
 
         One process settles scores that are close to the best of all, a rank those that are close
         to its own best. These are more, and a score that only a rank's own best comes close to is
         too low, also in float64, to win against the best of all.
         """
         tie = self.tie * float(torch.linalg.vector_norm(path[0]))
-        found = []
-        for position in range(count):
-            column = ranked[:, position]
-            best = _largest(column)
-            if position < trusted or best == -torch.inf:
-                found.append((path.new_empty(0), 0.0, self._shards.numbers[:0].cpu()))
-                continue
-            indices = (column >= best - tie).nonzero()[:, 0]
-            length = distances[:, position] if self.rule == "ols" else distances
-            scores, equal = self._settle(indices, path[position], length)
-            found.append((scores, equal, self._shards.numbers[indices].cpu()))
+        columns = ranked[:, trusted:count]
+        best = columns.max(dim=0).values if len(columns) else columns.sum(dim=0)
+        close = (columns >= best - tie) & (best > -torch.inf)
+        where, which = close.nonzero(as_tuple=True)
+        found = [Rivals(path.new_empty(0), 0.0, where.new_empty(0).cpu()) for _ in range(count)]
+        for position in sorted({trusted + column for column in which.tolist()}):
+            indices = where[which + trusted == position]
+            column = distances[:, position] if self.rule == "ols" else distances
+            scores, equal = self._settle(indices, path[position], column)
+            found[position] = Rivals(scores, equal, self._shards.numbers[indices].cpu())
         return found
 
     def _highest(self, ranked: Tensor, count: int) -> Tensor:
@@ -232,7 +240,7 @@ def _largest(values: Tensor) -> Tensor:
     return values.max()[None] if len(values) else values.new_full((1,), -torch.inf)
 
 
-def _first_equal(rivals: list[tuple[Tensor, float, Tensor]], best: Tensor) -> Tensor:
+def _first_equal(rivals: list[Rivals], best: Tensor) -> Tensor:
     """The lowest number of this rank whose score equals the best: b."""
     winners = torch.full((len(rivals),), NOBODY)
     for position, (scores, equal, numbers) in enumerate(rivals):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass
 from typing import Any
 from unittest import mock
@@ -188,6 +189,39 @@ def test_four_ranks_find_what_one_process_finds(four, rule, mode, split):
         assert_same(four, name, split, {"rule": rule, "mode": mode})
 
 
+def random_problem(rank: int, ranks: int, seed: int) -> tuple[Coreset, Coreset]:
+    """Shape, size, copies, zeros, options and split by chance."""
+    draw = random.Random(seed)
+    shape = draw.randint(1, 600), draw.randint(1, 50)
+    problem = dense(
+        shape,
+        seed,
+        draw.randint(1, min(shape[0], 90)),
+        dtype=draw.choice([torch.float32, torch.float64]),
+        copies=draw.choice([0, 0, 2, 5]),
+        zeros=draw.choice([0, 0, 3]),
+    )
+    options = {
+        "rule": draw.choice(["omp", "ols"]),
+        # What fast mode picks from a spent residual is up to rounding.
+        "mode": draw.choice(["exact", "fast"]) if problem.size < shape[1] // 2 else "exact",
+        "nonnegative": draw.choice([True, False]),
+    }
+    arguments = problem.target, problem.size
+    shards = sharded(problem, draw.choice(SPLITS), rank, ranks)
+    with mock.patch.dict(sweep.LARGEST_POOL, POOLS):
+        alone = orthogonal_matching_pursuit(problem.atoms, *arguments, **options)
+        return alone, orthogonal_matching_pursuit(shards, *arguments, **options)
+
+
+@pytest.mark.slow
+def test_problems_and_splits_by_chance(four):
+    for seed in range(60):
+        for alone, coreset in four.results(random_problem, 4, seed):
+            assert torch.equal(coreset.indices, alone.indices), seed
+            assert coreset.residual_norm == pytest.approx(alone.residual_norm, abs=1e-5)
+
+
 @RULES
 def test_what_one_rank_holds_alone_is_found_bit_for_bit(pair, rule):
     for name in ("float32", "last layer"):
@@ -346,10 +380,17 @@ def on_gpus(rank: int, ranks: int, name: str, rule: str) -> tuple[Coreset, Cores
     return alone, found
 
 
-@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+def needs_gpus(count: int) -> Any:
+    return pytest.mark.skipif(torch.cuda.device_count() < count, reason=f"needs {count} GPUs")
+
+
+@pytest.mark.parametrize(
+    "backend",
+    [pytest.param("gloo", marks=needs_gpus(1)), pytest.param("nccl", marks=needs_gpus(2))],
+)
 @RULES
-def test_nccl_and_gpus_find_the_same(rule):
-    with rank_group(2, backend="nccl") as group:
+def test_gpus_find_the_same(rule, backend):
+    with rank_group(2, backend=backend) as group:
         for name in ("float64", "last layer"):
             for alone, coreset in group.results(on_gpus, 2, name, rule):
                 assert torch.equal(coreset.indices.cpu(), alone.indices)
