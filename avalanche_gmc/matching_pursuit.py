@@ -72,7 +72,9 @@ def orthogonal_matching_pursuit(
     in proportion to their sizes and adjusted so that the whole sum still matches the target. Zero
     atoms come last, with weight 0 and a warning. Ties go to the lowest index.
 
-    :param dictionary: N atoms: a :class:`Dictionary`, or a tensor N×D, float32 or float64.
+    :param dictionary: N atoms: a :class:`Dictionary`, or a tensor N×D, float32 or float64. All
+        ranks of a :class:`ShardedDictionary` make this call, with the same arguments, and get the
+        same coreset.
     :param target: D.
     :param size: n, at most N.
     :param rule: "omp", the paper's: the atom with the largest ``<atom, residual> / ||atom||``.

@@ -22,6 +22,7 @@ from avalanche_gmc import (
     sweep,
 )
 from avalanche_gmc.collectives import RankFailure, RankValueError, Traffic
+from avalanche_gmc.sharded_scoreboard import ShardedScoreboard
 
 RULES = pytest.mark.parametrize("rule", ["omp", "ols"])
 MODES = pytest.mark.parametrize("mode", ["exact", "fast"])
@@ -365,6 +366,25 @@ def test_ranks_at_different_steps_notice(pair):
     for answer in pair.run(go_separate_ways, 2):
         assert isinstance(answer, RankFailure)
         assert "rank 0 came to the step 'right' and rank 1 to the step 'left'" in str(answer)
+
+
+def disagree(rank: int, ranks: int) -> None:
+    """What rank 1 marks is not what rank 0 marks."""
+    problem = PROBLEMS["float32"]()
+    plain = ShardedScoreboard.mark_picked
+
+    def mark_picked(board: ShardedScoreboard, indices: Tensor) -> None:
+        plain(board, indices if rank == 0 else indices.flip(0))
+
+    with mock.patch.object(ShardedScoreboard, "mark_picked", mark_picked):
+        shards = sharded(problem, "even", rank, ranks)
+        orthogonal_matching_pursuit(shards, problem.target, problem.size)
+
+
+def test_ranks_that_pick_differently_notice(pair):
+    for answer in pair.run(disagree, 2):
+        assert isinstance(answer, RankFailure)
+        assert "the ranks came to different picks" in str(answer)
 
 
 def test_without_a_process_group_the_error_says_what_to_do():
