@@ -26,7 +26,7 @@ from torch import Tensor
 
 from avalanche_gmc.dictionary import DenseDictionary, Dictionary
 from avalanche_gmc.scoreboard import Scoreboard
-from avalanche_gmc.sharded_scoreboard import in_step, scoreboard_of
+from avalanche_gmc.sharded_scoreboard import scoreboard_of, start_together
 from avalanche_gmc.sweep import Sweep
 from avalanche_gmc.weights import PickedAtoms, fit_sweep, share_between_sweeps
 
@@ -97,7 +97,7 @@ def orthogonal_matching_pursuit(
         _check_target(atoms, target)
         return scoreboard_of(atoms, rule), number
 
-    board, size = in_step(
+    board, size = start_together(
         atoms,
         prepare,
         target=target,

@@ -61,7 +61,7 @@ def scoreboard_of(dictionary: Dictionary, rule: str) -> Scoreboard:
     return Scoreboard(dictionary, rule)
 
 
-def in_step(dictionary: Dictionary, prepare: Callable[[], T], **facts: object) -> T:
+def start_together(dictionary: Dictionary, prepare: Callable[[], T], **facts: object) -> T:
     """Prepare a pursuit; on several ranks, go on only if all of them do, with the same facts."""
     if isinstance(dictionary, ShardedDictionary):
         return dictionary.ranks.together("starting a pursuit", prepare, lambda _: facts)

@@ -18,7 +18,7 @@ from avalanche_gmc.buffers.base import (
     class_labels,
 )
 from avalanche_gmc.buffers.embedding_choice import EmbeddingChoice
-from avalanche_gmc.buffers.sharing import embedded, in_step, running_ranks
+from avalanche_gmc.buffers.sharing import embedded, in_one_step, running_ranks
 from avalanche_gmc.buffers.streaming import Batch, Memory, StreamingPursuit, whole
 from avalanche_gmc.collectives import Ranks
 from avalanche_gmc.embedding import GradientEmbedding
@@ -123,7 +123,7 @@ class GradientMatchingBuffer(OwningBuffer):
 
     def _take_in(self, data: AvalancheDataset, strategy: Any) -> None:
         ranks = running_ranks()
-        with in_step(ranks, "taking in new examples", lambda: self._facts_with(data)):
+        with in_one_step(ranks, "taking in new examples", lambda: self._facts_with(data)):
             check_class_label(data)
             embedding = self._embedding.resolve(strategy)
             memory = self._memory
@@ -141,7 +141,7 @@ class GradientMatchingBuffer(OwningBuffer):
         At the end of an online stream it makes the memory what it would be without pooling.
         """
         ranks = running_ranks()
-        with in_step(ranks, "settling a memory", self._facts):
+        with in_one_step(ranks, "settling a memory", self._facts):
             memory = self._pursuit.settle(self._memory, self.max_size, ranks)
         self._memory = memory
 
@@ -155,7 +155,7 @@ class GradientMatchingBuffer(OwningBuffer):
         if checked_size(new_size) < self.max_size and len(memory) > new_size:
             ranks = running_ranks()
             facts = {**self._facts(), "new size": new_size}
-            with in_step(ranks, "resizing a memory", lambda: facts):
+            with in_one_step(ranks, "resizing a memory", lambda: facts):
                 memory = self._pursuit.settle(memory, new_size, ranks)
         self._memory, self.max_size = memory, new_size
 

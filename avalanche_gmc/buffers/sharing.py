@@ -24,7 +24,7 @@ def running_ranks() -> Ranks | None:
 
 
 @contextmanager
-def in_step(
+def in_one_step(
     ranks: Ranks | None, step: str, facts: Callable[[], Mapping[str, object]]
 ) -> Iterator[None]:
     """Begin with the same facts on all ranks, and leave with success only if all do."""
