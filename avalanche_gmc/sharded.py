@@ -18,6 +18,8 @@ from avalanche_gmc.collectives import Ranks, RankValueError, Traffic
 from avalanche_gmc.dictionary import Dictionary
 
 MAKING = "making a sharded dictionary"
+PACKED_BYTES = 2**26
+"""Atoms are sent in parts of this size: 64 MiB."""
 
 
 class ShardedDictionary(Dictionary):
@@ -113,7 +115,11 @@ class ShardedDictionary(Dictionary):
         return torch.stack(parts).sum(dim=0)
 
     def packed(self, indices: Tensor) -> Tensor:
-        return self.ranks.merge("chosen atoms", self.packed_here(indices))[0]
+        whole = self.packed_here(indices)
+        step = max(1, PACKED_BYTES // max(1, whole[:1].nbytes))
+        for part in torch.split(whole, step):
+            part.copy_(self.ranks.merge("chosen atoms", part)[0])
+        return whole
 
     def packed_here(self, indices: Tensor) -> Tensor:
         """What :meth:`packed` gives, with zeros for the atoms that this rank does not hold."""

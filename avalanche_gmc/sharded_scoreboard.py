@@ -18,8 +18,9 @@ coreset:
 
 So a rank hands over about w·P·m + 16·b + w·k + (3·w+9)·M bytes a round, and each tensor is padded
 to a multiple of 8. Exchanges 1, 2, 3 and 6 are reductions: a ring sends each byte twice. 4 and 5
-are gathered from all: each byte goes to R−1 others. Besides the rounds, a sweep takes three
-exchanges for its first pool and one to copy its picks to every rank, and a pursuit five.
+are gathered from all: each byte goes to R−1 others. In the first round of a sweep the pool is
+empty: m = M. After the last, the n picked atoms are copied to every rank, n·(w·P + 8) bytes in
+parts of 64 MiB.
 
 What one process would compute is computed here from the same numbers in the same order, with one
 exception: the inner products of atoms with a block of vectors, which a BLAS rounds differently
@@ -135,13 +136,10 @@ class ShardedScoreboard(Scoreboard):
     def picked(self, indices: Tensor) -> PickedPart:
         """The picked atoms, copied to every rank."""
         if self._last_picked is None or not torch.equal(self._last_picked[0], indices):
-            packed, norms = self._ranks.merge(
-                "picked atoms",
-                self._shards.packed_here(indices),
-                self._from_holders(self.norms, indices),
-            )
+            own = self._from_holders(self.norms, indices)
+            norms = self._ranks.merge("norms of the picks", own)[0]
             places = torch.arange(len(indices), device=indices.device)
-            part = PickedPart(self.dictionary.unpacked(packed), norms, places)
+            part = PickedPart(self._shards.take(indices), norms, places)
             self._last_picked = indices.clone(), part
         return self._last_picked[1]
 
