@@ -15,6 +15,7 @@ from avalanche_gmc.embedding import (
 from avalanche_gmc.matching_pursuit import Coreset, orthogonal_matching_pursuit
 from avalanche_gmc.metrics import coreset_metrics
 from avalanche_gmc.plugins import CoresetGDumbPlugin, CoresetReplayPlugin
+from avalanche_gmc.sharded import ShardedDictionary
 from avalanche_gmc.strategies import CoresetGDumb, CoresetReplay
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "LastLayerEmbedding",
     "LocalEmbedding",
     "RandomProjectionEmbedding",
+    "ShardedDictionary",
     "SlidingWindowBuffer",
     "coreset_metrics",
     "orthogonal_matching_pursuit",

@@ -1,7 +1,8 @@
 """Dictionaries: N atoms of dimension D, seen only as a linear operator.
 
-Letters: N atoms, D dimensions, b vectors at once, m chosen atoms, S draws, K outputs, H features
-(of the last layer; H counts the constant 1 of the bias where there is one).
+Letters: N atoms, D dimensions, b vectors at once, m chosen atoms, P numbers that make an atom,
+S draws, K outputs, H features (of the last layer; H counts the constant 1 of the bias where there
+is one).
 
 The pursuit asks a dictionary for inner products, norms, sums and a few rows, never for an N×D
 matrix. A structured dictionary can therefore hold its atoms in a fraction of that memory.
@@ -68,7 +69,7 @@ class Dictionary(ABC):
         """The sum of all atoms: D, float64 (float32 on devices without it)."""
 
     @abstractmethod
-    def take(self, indices: Tensor) -> Self:
+    def take(self, indices: Tensor) -> Dictionary:
         """A dictionary of the chosen atoms only, which keeps nothing else alive."""
 
     @abstractmethod
@@ -78,6 +79,17 @@ class Dictionary(ABC):
     @abstractmethod
     def to(self, device: torch.device | str) -> Self:
         """The same dictionary on another device."""
+
+    def packed(self, indices: Tensor) -> Tensor:
+        """The chosen atoms in the fewest numbers, to be sent elsewhere: m → m×P.
+
+        P is the same for all atoms; D for atoms without structure.
+        """
+        return self.rows(indices)
+
+    def unpacked(self, packed: Tensor) -> Dictionary:
+        """A dictionary of the atoms that :meth:`packed` gave, here or on a like dictionary."""
+        return DenseDictionary(packed)
 
     def __len__(self) -> int:
         return self.num_atoms
@@ -244,6 +256,15 @@ class LastLayerDictionary(Dictionary):
             torch.cat([self.errors, other.errors], dim=1),
             torch.cat([self.features, other.features], dim=1),
         )
+
+    def packed(self, indices: Tensor) -> Tensor:
+        both = torch.cat([self.errors[:, indices], self.features[:, indices]], dim=2)
+        return both.transpose(0, 1).flatten(1)
+
+    def unpacked(self, packed: Tensor) -> Self:
+        (draws, _, outputs), features = self.errors.shape, self.features.shape[2]
+        both = packed.view(len(packed), draws, outputs + features).transpose(0, 1)
+        return type(self)(both[:, :, :outputs].contiguous(), both[:, :, outputs:].contiguous())
 
     def to(self, device: torch.device | str) -> Self:
         return type(self)(self.errors.to(device), self.features.to(device))

@@ -27,6 +27,7 @@ from torch import Tensor
 from avalanche_gmc.dictionary import DenseDictionary, Dictionary
 from avalanche_gmc.progress import Progress, progress_bar
 from avalanche_gmc.scoreboard import Scoreboard
+from avalanche_gmc.sharded_scoreboard import scoreboard_of, start_together
 from avalanche_gmc.sweep import Sweep
 from avalanche_gmc.weights import PickedAtoms, fit_sweep, share_between_sweeps
 
@@ -73,7 +74,9 @@ def orthogonal_matching_pursuit(
     in proportion to their sizes and adjusted so that the whole sum still matches the target. Zero
     atoms come last, with weight 0 and a warning. Ties go to the lowest index.
 
-    :param dictionary: N atoms: a :class:`Dictionary`, or a tensor N×D, float32 or float64.
+    :param dictionary: N atoms: a :class:`Dictionary`, or a tensor N×D, float32 or float64. All
+        ranks of a :class:`ShardedDictionary` make this call, with the same arguments, and get the
+        same coreset.
     :param target: D.
     :param size: n, at most N.
     :param rule: "omp", the paper's: the atom with the largest ``<atom, residual> / ||atom||``.
@@ -87,29 +90,42 @@ def orthogonal_matching_pursuit(
     :param tolerance: stop as soon as the least-squares residual is at most this fraction of the
         target's norm.
     :param progress: whether to show a progress bar on stderr. None shows it if stderr is a terminal
-        and the selection takes more than a few seconds.
+        and the selection takes more than a few seconds. Of several ranks, the first shows it.
     :raises ValueError: if the input is not usable; the message names the offender.
     """
     atoms = dictionary if isinstance(dictionary, Dictionary) else DenseDictionary(dictionary)
-    _check_options(rule, mode, tolerance)
-    size = _checked_size(atoms, size)
-    _check_target(atoms, target)
-    norms = _checked_norms(atoms)
+
+    def prepare() -> tuple[Scoreboard, int]:
+        _check_options(rule, mode, tolerance)
+        number = _checked_size(atoms, size)
+        _check_target(atoms, target)
+        return scoreboard_of(atoms, rule), number
+
+    board, size = start_together(
+        atoms,
+        prepare,
+        target=target,
+        size=size,
+        rule=rule,
+        mode=mode,
+        nonnegative=nonnegative,
+        tolerance=tolerance,
+    )
     wide = target.detach().cpu().double()
     # Two steps, because the squares of very small or very large entries leave float64's range.
     largest = float(wide.abs().max())
     if largest == 0.0:
-        coreset = _without_target(norms, 0 if tolerance > 0 else size)
+        coreset = _without_target(board, 0 if tolerance > 0 else size)
     else:
         wide = wide / largest
         length = float(torch.linalg.vector_norm(wide))
-        board = Scoreboard(atoms, rule, norms)
-        with progress_bar(size, progress) as bar:
+        with progress_bar(size, progress if board.is_first_rank else False) as bar:
             coreset = _pursue(board, wide / length, size, mode, nonnegative, tolerance, bar)
-        lengths = norms[coreset.indices].cpu().double()
+        _, norms, picked = board.picked(coreset.indices)
+        lengths = norms[picked].cpu().double()
         coreset = replace(coreset, weights=coreset.weights * length / lengths * largest)
     if len(coreset) < size and tolerance == 0.0:
-        coreset = _fill_with_zero_atoms(coreset, norms, size)
+        coreset = _fill_with_zero_atoms(coreset, board, atoms.num_atoms, size)
     return coreset
 
 
@@ -132,16 +148,16 @@ def _pursue(
         sweep = Sweep(board, target, wanted, mode=mode, stop=stop)
         sweep.run(bar.picked)
         bar.now("fitting weights")
-        atoms = PickedAtoms(board.dictionary, board.norms, sweep.indices)
+        atoms = PickedAtoms(*board.picked(sweep.indices))
         factor = sweep.release_factor()
         weights.append(fit_sweep(atoms, factor, sweep.coordinates, target, nonnegative=nonnegative))
         del factor
         sweeps.append(sweep)
         wanted -= len(sweep.indices)
     if not sweeps:
-        return _without_target(board.norms, 0)
+        return _without_target(board, 0)
     indices = torch.cat([sweep.indices for sweep in sweeps])
-    atoms = PickedAtoms(board.dictionary, board.norms, indices)
+    atoms = PickedAtoms(*board.picked(indices))
     final = weights[0]
     if len(sweeps) > 1:
         final = share_between_sweeps(atoms, weights, target, nonnegative=nonnegative)
@@ -153,22 +169,24 @@ def _pursue(
     )
 
 
-def _without_target(norms: Tensor, size: int) -> Coreset:
+def _without_target(board: Scoreboard, size: int) -> Coreset:
     """A zero target asks for nothing: the first atoms that are not zero, with weight 0."""
-    indices = (norms > 0).nonzero()[:size, 0]
+    indices = board.first(size, zero=False)
     nothing = torch.zeros(len(indices), dtype=torch.float64)
     return Coreset(indices, nothing, residual_norm=0.0, residual_trace=nothing.clone())
 
 
-def _fill_with_zero_atoms(coreset: Coreset, norms: Tensor, size: int) -> Coreset:
+def _fill_with_zero_atoms(
+    coreset: Coreset, board: Scoreboard, num_atoms: int, size: int
+) -> Coreset:
     """Append zero atoms, with weight 0, where there were fewer others than asked for."""
     missing = size - len(coreset)
     warnings.warn(
-        f"only {len(coreset)} of the {len(norms)} atoms are not zero and {size} were asked for: "
+        f"only {len(coreset)} of the {num_atoms} atoms are not zero and {size} were asked for: "
         f"the last {missing} picks are zero atoms with weight 0.",
         stacklevel=3,
     )
-    zeros = (norms == 0).nonzero()[:missing, 0]
+    zeros = board.first(missing, zero=True)
     last = coreset.residual_trace[-1:] if len(coreset) else torch.ones(1, dtype=torch.float64)
     return replace(
         coreset,
@@ -215,12 +233,3 @@ def _check_target(dictionary: Dictionary, target: Tensor) -> None:
     if not bool(target.isfinite().all()):
         first = int((~target.isfinite()).nonzero()[0, 0])
         raise ValueError(f"target must be finite, got {target[first].item()} at position {first}.")
-
-
-def _checked_norms(dictionary: Dictionary) -> Tensor:
-    """The norms of the atoms; those too small for their precision count as zero."""
-    norms = dictionary.norms()
-    if not bool(norms.isfinite().all()):
-        first = int((~norms.isfinite()).nonzero()[0, 0])
-        raise ValueError(f"atoms must be finite, but row {first} has a NaN or infinite entry.")
-    return torch.where(norms < torch.finfo(dictionary.dtype).tiny, 0.0, norms)

@@ -34,25 +34,35 @@ class Pool:
     def __init__(self, board: Scoreboard, basis: Basis, capacity: int) -> None:
         self._board = board
         self._basis = basis
-        self._indices = board.best(capacity)
-        self._atoms = board.rows(self._indices)
+        self._indices, self._floor = board.best(capacity)
+        self._atoms, self._correlations, self._eligible = board.look_up(
+            self._indices, self._indices
+        )
         self._inner = self._atoms @ self._atoms.T
         self._overlap = self._atoms.new_empty(len(self._atoms), basis.capacity)
         self._followed = 0
+        self._is_behind = False
+        self._wanted: int | None = None
 
     def follow(self, known: int | None) -> None:
         """Account for new basis vectors, and let in the atoms that are now among the best.
 
+        The next :meth:`picks` does the work, because after the last round there is none.
+
         :param known: an atom that must be among them.
         """
+        self._is_behind, self._wanted = True, known
+
+    def _catch_up(self) -> None:
         start, stop = self._followed, self._basis.size
         self._overlap[:, start:stop] = self._atoms @ self._basis.vectors[start:].T
         self._followed = stop
-        best = self._board.best(len(self._indices), known)
+        best, self._floor = self._board.best(len(self._indices), self._wanted)
         coming = best[torch.isin(best, self._indices, invert=True)]
         leaving = torch.isin(self._indices, best, invert=True).nonzero()[: len(coming), 0]
         self._indices[leaving] = coming
-        self._atoms[leaving] = self._board.rows(coming)
+        rows, self._correlations, self._eligible = self._board.look_up(coming, self._indices)
+        self._atoms[leaving] = rows
         self._overlap[leaving, :stop] = self._basis.overlap(self._atoms[leaving])
         inner = self._atoms[leaving] @ self._atoms.T
         self._inner[leaving] = inner
@@ -64,18 +74,22 @@ class Pool:
         :param limit: the largest b.
         :param known: the first pick, if it is known.
         """
+        if self._is_behind:
+            self._catch_up()
+            self._is_behind = False
         overlap = self._overlap[:, : self._followed]
         gram = _wide(self._inner - overlap @ overlap.T)
-        inside = torch.from_numpy(gram.diagonal() <= DEPENDENT**2)
-        self._board.mark_dependent(self._indices[inside.to(self._indices.device)])
+        inside = gram.diagonal() <= DEPENDENT**2
+        where = torch.from_numpy(inside).to(self._indices.device)
+        self._board.mark_dependent(self._indices[where])
         picks = _picks_on_trial(
             gram,
-            _wide(self._board.correlations(self._indices)),
-            ~self._board.are_candidates(self._indices).cpu().numpy(),
+            _wide(self._correlations),
+            ~self._eligible.cpu().numpy() | inside,
             self._indices.cpu().numpy(),
             rule=self._board.rule,
             limit=min(limit, max(1, len(gram) // POOL_PER_PICK)),
-            floor=self._board.best_score_outside(self._indices),
+            floor=self._floor,
             tie=self._board.tie,
             known=known,
         )

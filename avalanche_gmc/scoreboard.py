@@ -10,6 +10,7 @@ for the best candidates, and whether picks made on trial are those the whole dic
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -43,18 +44,43 @@ EQUAL = 1e-13
 SETTLE_ROWS = 256
 
 
+class Leaders(NamedTuple):
+    """The best candidates by ascending index, and the best score of all others."""
+
+    indices: Tensor
+    floor: float
+
+
+class Particulars(NamedTuple):
+    """Some atoms at unit length (m×D); others' correlations and whether they may be picked (M)."""
+
+    rows: Tensor
+    correlations: Tensor
+    eligible: Tensor
+
+
+class PickedPart(NamedTuple):
+    """A dictionary with norms, and which of its atoms are the picked ones (n)."""
+
+    dictionary: Dictionary
+    norms: Tensor
+    indices: Tensor
+
+
 class Scoreboard:
     """Scores of the atoms of one dictionary against a residual.
 
+    Atoms of zero norm are never candidates.
+
     :param dictionary: N atoms.
     :param rule: "omp" or "ols".
-    :param norms: N, the norms of the atoms; those of zero norm are never candidates.
+    :raises ValueError: if an atom is not finite; the message names it.
     """
 
-    def __init__(self, dictionary: Dictionary, rule: str, norms: Tensor) -> None:
+    def __init__(self, dictionary: Dictionary, rule: str) -> None:
         self.dictionary = dictionary
         self.rule = rule
-        self.norms = norms
+        self.norms = norms = self._checked_norms()
         self.precision = PRECISION[dictionary.dtype]
         self.tie = self.precision.ols_tie if rule == "ols" else self.precision.tie
         self._inverse_norms = norms.reciprocal().nan_to_num(posinf=0.0).to(dictionary.dtype)
@@ -62,6 +88,11 @@ class Scoreboard:
         self._eligible = self._unpicked.clone()
         self._correlations = torch.zeros_like(self._inverse_norms)
         self._distances = torch.ones_like(self._inverse_norms)
+
+    @property
+    def is_first_rank(self) -> bool:
+        """Whether to speak for all ranks, such as by a progress bar."""
+        return True
 
     @property
     def num_candidates(self) -> int:
@@ -95,34 +126,31 @@ class Scoreboard:
         self._correlations = overlap[:, 0].clone()
         self._distances -= overlap[:, 1:].square().sum(dim=1)
 
-    def best(self, count: int, known: int | None = None) -> Tensor:
-        """The ``count`` best candidates, fewer if there are not as many, by ascending index.
+    def best(self, count: int, known: int | None = None) -> Leaders:
+        """The ``count`` best candidates, fewer if there are not as many.
 
         :param known: a candidate that must be among them.
         """
         ranked = self._ranked()
         if known is not None:
             ranked[known] = torch.inf
-        candidates = ranked > -torch.inf
-        if int(candidates.sum()) > count:
-            lowest = ranked.topk(count).values[-1]
-            tie = self.tie * lowest.abs()
-            candidates = ranked > lowest + tie
-            border = (ranked >= lowest - tie) & ~candidates
-            candidates[border.nonzero()[: count - int(candidates.sum()), 0]] = True
-        return candidates.nonzero()[:, 0]
+        chosen, border = self._split(ranked, ranked.topk(min(count, len(ranked))).values, count)
+        chosen[border.nonzero()[: count - int(chosen.sum()), 0]] = True
+        floor = float(ranked.masked_fill_(chosen, -torch.inf).max())
+        return Leaders(chosen.nonzero()[:, 0], floor)
 
-    def best_score_outside(self, members: Tensor) -> float:
-        """The best score of all atoms but the members."""
-        return float(self._ranked().index_fill_(0, members, -torch.inf).max())
+    def look_up(self, coming: Tensor, members: Tensor) -> Particulars:
+        """Rows of some atoms (m indices) and the standing of others (M indices)."""
+        rows = self.dictionary.rows(coming) * self._inverse_norms[coming, None]
+        return Particulars(rows, self._correlations[members], self._eligible[members])
 
-    def are_candidates(self, indices: Tensor) -> Tensor:
-        """Which of the chosen atoms may be picked: m, boolean."""
-        return self._eligible[indices]
+    def picked(self, indices: Tensor) -> PickedPart:
+        """Where the picked atoms (n indices) are to be read."""
+        return PickedPart(self.dictionary, self.norms, indices)
 
-    def rows(self, indices: Tensor) -> Tensor:
-        """The chosen atoms at unit length: m×D."""
-        return self.dictionary.rows(indices) * self._inverse_norms[indices, None]
+    def first(self, count: int, *, zero: bool) -> Tensor:
+        """The first ``count`` atoms that are zero, or that are not; fewer if there are fewer."""
+        return ((self.norms == 0) == zero).nonzero()[:count, 0]
 
     def correlations(self, indices: Tensor) -> Tensor:
         """Inner products of the chosen atoms, at unit length, with the last residual: m."""
@@ -169,6 +197,19 @@ class Scoreboard:
         ranked = self._rank(self._correlations, self._distances)
         return ranked.masked_fill_(~self._eligible, -torch.inf)
 
+    def _split(self, ranked: Tensor, highest: Tensor, count: int) -> tuple[Tensor, Tensor]:
+        """Which atoms are among the ``count`` best, and which tie for the last places: N, N.
+
+        :param ranked: N.
+        :param highest: the highest scores of all, descending: ``count`` unless there are fewer.
+        """
+        if len(highest) < count or highest[count - 1] == -torch.inf:
+            return ranked > -torch.inf, torch.zeros_like(ranked, dtype=torch.bool)
+        lowest = highest[count - 1]
+        tie = self.tie * lowest.abs()
+        sure = ranked > lowest + tie
+        return sure, (ranked >= lowest - tie) & ~sure
+
     def _rank(self, correlations: Tensor, distances: Tensor) -> Tensor:
         """What the rule maximises, a new tensor: of shape N, or N×b for several residuals."""
         if self.rule == "omp":
@@ -204,28 +245,43 @@ class Scoreboard:
             if rivals[position] > 1:
                 indices = (ranked[:, position] >= threshold[position]).nonzero()[:, 0]
                 column = distances[:, position] if self.rule == "ols" else distances
-                winner = self._settle(indices, path[position], column)
+                scores, equal = self._settle(indices, path[position], column)
+                winner = int(indices[int((scores >= scores.max() - equal).nonzero()[0, 0])])
             if winner != pick:
                 return position, winner
         return len(picks), None
 
-    def _settle(self, rivals: Tensor, residual: Tensor, distances: Tensor) -> int:
-        """The best of a few atoms that rounding cannot tell apart; of equal ones, the first.
+    def _settle(self, rivals: Tensor, residual: Tensor, distances: Tensor) -> tuple[Tensor, float]:
+        """Scores of a few atoms that rounding could not tell apart, and how close equal ones are.
 
-        :param rivals: indices, ascending.
+        Of equal scores, the first atom wins.
+
+        :param rivals: m, indices, ascending.
         :param residual: D, float64.
         :param distances: N, squared distances of the atoms from the span.
+        :returns: m, float64, on the CPU, and a difference.
         """
         scores = torch.cat(
             [self._exact(part, residual) for part in torch.split(rivals, SETTLE_ROWS)]
         )
-        tie = EQUAL * float(torch.linalg.vector_norm(residual))
+        length = float(torch.linalg.vector_norm(residual))
         if self.rule == "ols":
-            scores /= distances[rivals].double().cpu().sqrt()
-            tie = 0.1 * self.tie * float(torch.linalg.vector_norm(residual))
-        return int(rivals[int((scores >= scores.max() - tie).nonzero()[0, 0])])
+            return scores / distances[rivals].double().cpu().sqrt(), 0.1 * self.tie * length
+        return scores, EQUAL * length
 
     def _exact(self, indices: Tensor, residual: Tensor) -> Tensor:
         """Correlations in float64, each atom's sum in the same order whatever its neighbours."""
         rows = self.dictionary.rows(indices).cpu().double()
         return (rows * residual).sum(dim=1) / self.norms[indices].cpu().double()
+
+    def _checked_norms(self) -> Tensor:
+        """The norms of the atoms; those too small for their precision count as zero."""
+        norms = self.dictionary.norms()
+        if not bool(norms.isfinite().all()):
+            first = self._number(int((~norms.isfinite()).nonzero()[0, 0]))
+            raise ValueError(f"atoms must be finite, but row {first} has a NaN or infinite entry.")
+        return torch.where(norms < torch.finfo(self.dictionary.dtype).tiny, 0.0, norms)
+
+    def _number(self, position: int) -> int:
+        """What the atom at a position is called."""
+        return position

@@ -115,12 +115,16 @@ def extra_bytes(shape: Shape) -> float:
 
 
 def wire_bytes(shape: Shape) -> float:
-    """Bytes that a rank receives in one round: the pool's new rows, and small reductions."""
-    newcomers = POOL[shape.mode] / 2
-    candidates = 12.0 * POOL[shape.mode] * shape.ranks
-    verdicts = 12.0 * TRIAL[shape.mode] * shape.ranks
-    correlations = 4.0 * min(shape.size, shape.dim) / 2
-    return newcomers * shape.dim * 4 + candidates + verdicts + correlations
+    """Bytes that a rank receives in one round, as ``avalanche_gmc.sharded_scoreboard`` counts them.
+
+    A reduction passes each byte twice through every rank (in a ring), a gathering once from each.
+    """
+    pool, size = POOL[shape.mode], min(shape.size, shape.dim) / 2
+    newcomers = 4.0 * (shape.dim + 1) * pool / 2 + 5.0 * pool
+    trials = 16.0 * TRIAL[shape.mode] if shape.mode == "exact" else 0.0
+    reduced = newcomers + trials + 4.0 * size
+    gathered = 16.0 * pool + 12.0
+    return 2.0 * reduced + shape.ranks * gathered
 
 
 @dataclass(frozen=True)

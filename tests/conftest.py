@@ -30,6 +30,15 @@ settings.register_profile("thorough", deadline=None, max_examples=1000, print_bl
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 
+@pytest.fixture(scope="session")
+def pair():
+    """Two processes of one group, started once: their imports take seconds."""
+    from rank_group import rank_group
+
+    with rank_group(2) as group:
+        yield group
+
+
 @pytest.fixture(autouse=True)
 def _seeded_global_state() -> None:
     """Start every test from the same torch state, whatever ran before it in this worker."""

@@ -55,6 +55,17 @@ def test_answers_are_those_of_the_matrix(make):
     torch.testing.assert_close(matrix_of(both), torch.cat([matrix, matrix[chosen]]))
 
 
+@MAKERS
+def test_packed_atoms_are_the_same_elsewhere(make):
+    dictionary, chosen = make(), torch.tensor([4, 0, 4])
+    packed = dictionary.packed(chosen)
+    elsewhere = dictionary.take(torch.arange(0)).unpacked(packed.clone())
+    assert type(elsewhere) is type(dictionary)
+    assert torch.equal(matrix_of(elsewhere), matrix_of(dictionary)[chosen])
+    assert packed.nbytes == dictionary.take(chosen).nbytes
+    assert dictionary.packed(torch.arange(0)).shape == (0, packed.shape[1])
+
+
 @given(
     shape=st.tuples(st.integers(1, 3), st.integers(0, 7), st.integers(1, 4), st.integers(1, 5)),
     count=st.integers(1, 4),

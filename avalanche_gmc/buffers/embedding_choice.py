@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from avalanche.distributed import DistributedHelper
 from torch import nn
 from torch.nn import functional as F
 
@@ -64,7 +65,7 @@ class EmbeddingChoice:
         """
         if self._kind is None:
             return self._embedding
-        model = getattr(strategy, "model", None)
+        model = DistributedHelper.unwrap_model(getattr(strategy, "model", None))
         if self._embedding is not None:
             if model is not None:
                 self._embedding.check_model(model)

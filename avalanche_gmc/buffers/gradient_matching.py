@@ -8,12 +8,20 @@ from contextlib import contextmanager
 from dataclasses import fields
 from typing import Any
 
+import torch
 from avalanche.benchmarks.utils import AvalancheDataset
 from torch import Tensor
 
-from avalanche_gmc.buffers.base import OwningBuffer, check_class_label, checked_size
+from avalanche_gmc.buffers.base import (
+    OwningBuffer,
+    check_class_label,
+    checked_size,
+    class_labels,
+)
 from avalanche_gmc.buffers.embedding_choice import EmbeddingChoice
-from avalanche_gmc.buffers.streaming import Batch, Memory, StreamingPursuit
+from avalanche_gmc.buffers.sharing import embedded, in_one_step, running_ranks
+from avalanche_gmc.buffers.streaming import Batch, Memory, StreamingPursuit, whole
+from avalanche_gmc.collectives import Ranks
 from avalanche_gmc.embedding import GradientEmbedding
 from avalanche_gmc.exemplars import Exemplars
 from avalanche_gmc.matching_pursuit import MODES, RULES
@@ -38,6 +46,11 @@ class GradientMatchingBuffer(OwningBuffer):
     would take too much room is taken in by chunks. Small updates (fewer examples than a quarter of
     the memory, as in online streams) enter ``buffer`` at once, with weight 1, in the place of the
     exemplars picked last, and are pooled until a pursuit is worth its time; see :meth:`flush`.
+
+    In a run with several processes (``torch.distributed``, as Avalanche's distributed training sets
+    it up) each rank embeds its share of the new examples, and all ranks end with the same memory.
+    Updates, :meth:`flush` and :meth:`resize` are collective operations then: all ranks call them,
+    with the same data. A state saved by any rank fits any number of ranks.
 
     :param max_size: the number of exemplars.
     :param embedding: a :class:`GradientEmbedding`; or ``"last-layer"`` or ``"random-projection"``,
@@ -110,14 +123,17 @@ class GradientMatchingBuffer(OwningBuffer):
         return effective_size(self.weights)
 
     def _take_in(self, data: AvalancheDataset, strategy: Any) -> None:
-        check_class_label(data)
-        embedding = self._embedding.resolve(strategy)
-        memory = self._memory
-        if self._embedding.is_local and len(memory):
-            memory = memory.embedded_again(embedding.embed(memory.exemplars.dataset().eval()))
+        ranks = running_ranks()
         with self._all_or_nothing():
-            for batch in self._batches(data, embedding):
-                memory = self._pursuit.absorb(memory, batch, self.max_size)
+            with in_one_step(ranks, "taking in new examples", lambda: self._facts_with(data)):
+                check_class_label(data)
+                embedding = self._embedding.resolve(strategy)
+                memory = self._memory
+                if self._embedding.is_local and len(memory):
+                    again = embedded(memory.exemplars.dataset().eval(), embedding, ranks)
+                    memory = memory.embedded_again(whole(again))
+                for batch in self._batches(data, embedding, ranks):
+                    memory = self._pursuit.absorb(memory, batch, self.max_size)
             self._embedding.keep(embedding)
             self._memory = memory
 
@@ -126,7 +142,10 @@ class GradientMatchingBuffer(OwningBuffer):
 
         At the end of an online stream it makes the memory what it would be without pooling.
         """
-        self._memory = self._pursuit.settle(self._memory, self.max_size)
+        ranks = running_ranks()
+        with in_one_step(ranks, "settling a memory", self._facts):
+            memory = self._pursuit.settle(self._memory, self.max_size, ranks)
+        self._memory = memory
 
     def resize(self, strategy: Any, new_size: int) -> None:
         """Change the number of exemplars; fewer are picked by a pursuit among those there are.
@@ -136,7 +155,10 @@ class GradientMatchingBuffer(OwningBuffer):
         """
         memory = self._memory
         if checked_size(new_size) < self.max_size and len(memory) > new_size:
-            memory = self._pursuit.settle(memory, new_size)
+            ranks = running_ranks()
+            facts = {**self._facts(), "new size": new_size}
+            with in_one_step(ranks, "resizing a memory", lambda: facts):
+                memory = self._pursuit.settle(memory, new_size, ranks)
         with self._all_or_nothing():
             self._memory, self.max_size = memory, new_size
 
@@ -165,7 +187,25 @@ class GradientMatchingBuffer(OwningBuffer):
         self._embedding.load_state_dict(state["embedding"])
         self._memory, self.max_size = memory, checked_size(state["max_size"])
 
-    def _batches(self, data: AvalancheDataset, embedding: Any) -> Iterator[Batch]:
+    def _facts(self) -> dict[str, object]:
+        """What must be the same on all ranks."""
+        return {
+            "size of the memory": self.max_size,
+            "number of examples seen": self.num_seen,
+            "chunk size": self.chunk_size,
+        }
+
+    def _facts_with(self, data: AvalancheDataset) -> dict[str, object]:
+        classes = class_labels(data) if "targets" in data._data_attributes else []
+        return {
+            **self._facts(),
+            "number of new examples": len(data),
+            "classes of the new examples": torch.tensor(classes, dtype=torch.long),
+        }
+
+    def _batches(
+        self, data: AvalancheDataset, embedding: Any, ranks: Ranks | None
+    ) -> Iterator[Batch]:
         """The new examples in chunks of about equal size, embedded one after the other."""
         most = self.chunk_size or max(1, CHUNK_BYTES // (4 * embedding.dim))
         count = -(-len(data) // most)
@@ -173,7 +213,7 @@ class GradientMatchingBuffer(OwningBuffer):
         batch: Batch | None = None
         for first, last in itertools.pairwise(bounds):
             part = data if count == 1 else data.subset(list(range(first, last)))
-            new = Batch(data, first, embedding.embed(part.eval()))
+            new = Batch(data, first, embedded(part.eval(), embedding, ranks))
             batch = new if batch is None else batch.joined(new)
             # A structured dictionary takes far less than 4·D bytes for each example.
             full = self.chunk_size or batch.nbytes + new.nbytes > CHUNK_BYTES

@@ -10,6 +10,9 @@ Where this departs from the letter of the algorithm:
    enough of them for a pursuit. The result is that of the algorithm on a stream whose small
    batches were merged. While examples wait, the memory shows them in the place of the last picks
    of the pursuit, which come back for the next one: it holds up to a quarter more than it shows.
+
+On several ranks the embeddings of new examples are sharded; each rank has its own copy of the
+memory, the same everywhere, of which it contributes its share to a pursuit.
 """
 
 from __future__ import annotations
@@ -22,9 +25,11 @@ import torch
 from avalanche.benchmarks.utils import AvalancheDataset
 from torch import Tensor
 
+from avalanche_gmc.collectives import Ranks
 from avalanche_gmc.dictionary import Dictionary
 from avalanche_gmc.exemplars import Exemplars
 from avalanche_gmc.matching_pursuit import orthogonal_matching_pursuit
+from avalanche_gmc.sharded import ShardedDictionary
 
 POOL_SHARE = 4
 """A pursuit waits for as many new examples as a quarter of the memory."""
@@ -133,16 +138,21 @@ class StreamingPursuit:
         waiting = memory.num_waiting + len(batch)
         if not memory.is_complete and waiting < pool_size(max_size):
             return replace(_appended(seen, batch), num_waiting=waiting)
-        return self._select(seen, batch, max_size)
+        dictionary = _joined(memory.embeddings, batch.embeddings)
+        return self._select(seen, batch, dictionary, max_size)
 
-    def settle(self, memory: Memory, max_size: int) -> Memory:
+    def settle(self, memory: Memory, max_size: int, ranks: Ranks | None = None) -> Memory:
         """The memory with at most `max_size` exemplars and none that waits."""
         if len(memory) <= max_size and not memory.num_waiting:
             return memory
-        return self._select(memory, None, max_size)
+        dictionary = memory.embeddings
+        if dictionary is not None and ranks is not None:
+            dictionary = ShardedDictionary.split(dictionary, ranks)
+        return self._select(memory, None, dictionary, max_size)
 
-    def _select(self, memory: Memory, batch: Batch | None, max_size: int) -> Memory:
-        dictionary = _joined(memory.embeddings, None if batch is None else batch.embeddings)
+    def _select(
+        self, memory: Memory, batch: Batch | None, dictionary: Dictionary | None, max_size: int
+    ) -> Memory:
         size = 0 if dictionary is None else min(max_size, len(dictionary))
         if dictionary is None or memory.target is None or size == 0:
             return Memory(target=memory.target, num_seen=memory.num_seen, residual_norm=1.0)
@@ -175,14 +185,24 @@ def _appended(memory: Memory, batch: Batch) -> Memory:
     return replace(
         memory,
         exemplars=memory.exemplars.concat(batch.exemplars(range(len(batch)))),
-        embeddings=_joined(memory.embeddings, batch.embeddings),
+        embeddings=_joined(memory.embeddings, whole(batch.embeddings)),
         weights=torch.cat([memory.weights, ones]),
     )
 
 
-def _joined(first: Dictionary | None, second: Dictionary | None) -> Dictionary | None:
-    if first is None or second is None:
-        return first if second is None else second
+def whole(dictionary: Dictionary) -> Dictionary:
+    """All atoms in this process."""
+    if isinstance(dictionary, ShardedDictionary):
+        return dictionary.take(torch.arange(len(dictionary), device=dictionary.device))
+    return dictionary
+
+
+def _joined(first: Dictionary | None, second: Dictionary) -> Dictionary:
+    """The atoms of the memory, if there are any, followed by those of a batch."""
+    if first is None:
+        return second
+    if isinstance(second, ShardedDictionary):
+        first = ShardedDictionary.split(first, second.ranks)
     return first.concat(second)
 
 

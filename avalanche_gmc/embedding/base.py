@@ -52,6 +52,13 @@ class GradientEmbedding(ABC):
         :param targets: N, with a tensor of inputs only.
         """
 
+    def settle(self, inputs: Tensor | MapDataset, targets: Tensor | None = None) -> None:
+        """Measure on these examples what :meth:`embed` would on its first ones, then stays fixed.
+
+        Does nothing if that was measured before, or if an embedding has nothing to measure.
+        """
+        return None
+
     @abstractmethod
     def check_model(self, model: nn.Module) -> None:
         """Refuse a model whose parameters no longer have the shapes that were embedded.
@@ -97,10 +104,14 @@ class DrawsEmbedding(GradientEmbedding, Generic[Store]):
         self._draws = [_frozen(draw) for draw in fresh_draws(model, draws, seed)]
         self._num_outputs: int | None = None
 
-    def embed(self, inputs: Tensor | MapDataset, targets: Tensor | None = None) -> Dictionary:
+    def settle(self, inputs: Tensor | MapDataset, targets: Tensor | None = None) -> None:
         examples = Examples(inputs, targets)
         if len(examples) and self._num_outputs is None:
             self._settle(*self._read(examples, examples.spread(CALIBRATION_EXAMPLES)))
+
+    def embed(self, inputs: Tensor | MapDataset, targets: Tensor | None = None) -> Dictionary:
+        examples = Examples(inputs, targets)
+        self.settle(inputs, targets)
         store = self._allocate(len(examples))
         for rows in examples.batches(self.batch_size_for(examples)):
             x, y = self._read(examples, rows)

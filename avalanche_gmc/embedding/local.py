@@ -47,6 +47,9 @@ class LocalEmbedding(GradientEmbedding):
     def dim(self) -> int:
         return self._inner.dim
 
+    def settle(self, inputs: Tensor | MapDataset, targets: Tensor | None = None) -> None:
+        self._inner.settle(inputs, targets)
+
     def embed(self, inputs: Tensor | MapDataset, targets: Tensor | None = None) -> Dictionary:
         return self._inner.embed(inputs, targets)
 

@@ -15,7 +15,7 @@ from avalanche_gmc.plugins.weighted_loss import WeightedLossPlugin, memory_weigh
 TRAIN_ON = ("every", "last")
 
 
-class CoresetGDumbPlugin(WeightedLossPlugin):
+class CoresetGDumbPlugin(WeightedLossPlugin, supports_distributed=True):  # type: ignore[call-arg]
     """At each experience: update the memory, re-initialise the model, train on the memory only.
 
     Departures from Avalanche's ``GDumbPlugin``:
@@ -28,8 +28,10 @@ class CoresetGDumbPlugin(WeightedLossPlugin):
     3. A fresh draw of the initial parameters for each training, unless ``init="same"``.
 
     In a stream with several tasks Avalanche's loader balances the tasks in each minibatch; the
-    weights act on top of that. The memory is curated in each process by itself, so distributed
-    training is not supported.
+    weights act on top of that.
+
+    In distributed training all ranks must end with the same memory: a ``GradientMatchingBuffer``
+    sees to it, and so do policies that depend on nothing but the data and a seed of their own.
 
     :param mem_size: the number of exemplars.
     :param storage_policy: any ``ExemplarsBuffer`` of that size; a ``GradientMatchingBuffer`` by

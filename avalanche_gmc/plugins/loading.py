@@ -2,7 +2,8 @@
 
 Avalanche reads a minibatch item by item, about 15 µs each before any transform. Owned exemplars do
 not change, so a row of a :class:`_Part` that always reads the same is read once per experience and
-then gathered. Samplers, their order and the random numbers they draw stay Avalanche's.
+then gathered. Samplers, their order and the random numbers they draw stay Avalanche's, but for one
+thing: in distributed training Avalanche would shuffle every epoch alike; here each has its order.
 
 The weights of the memory (data attribute ``WEIGHTS``) travel beside the items, as one more column
 ``[x, y, ..., weights, task labels]``, filled for rows of the current experience too.
@@ -23,7 +24,13 @@ from avalanche.benchmarks.utils.data_loader import (
     return_identity,
 )
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, RandomSampler, default_collate
+from torch.utils.data import (
+    DataLoader,
+    Dataset,
+    DistributedSampler,
+    RandomSampler,
+    default_collate,
+)
 
 from avalanche_gmc.exemplars import WEIGHTS
 from avalanche_gmc.plugins.fixed_items import has_fixed_items
@@ -55,6 +62,19 @@ class GatheringLoader(MultiDatasetDataLoader):
         # Not super().__init__(): the samplers, lengths and options are taken over as they are.
         self.__dict__.update(loader.__dict__)
         self._minibatches = _Minibatches(self.datasets, self.loader_kwargs["collate_fn"], share)
+        self._num_epochs = 0
+
+    def _get_loader(self) -> Any:
+        self._num_epochs += 1
+        return super()._get_loader()
+
+    def _create_samplers(self, *args: Any) -> Any:
+        samplers = MultiDatasetDataLoader._create_samplers(*args)
+        for sampler in samplers:
+            if isinstance(sampler.sampler, DistributedSampler):
+                # Small datasets are read several times an epoch, and count these up from here.
+                sampler.sampler.set_epoch(self._num_epochs << 20)
+        return samplers
 
     def _make_pytorch_loader(self, datasets: Any, batch_sampler: Any) -> Any:
         return _make_data_loader_with_batched_sampler(

@@ -14,7 +14,7 @@ from avalanche_gmc.plugins.weighted_loss import WeightedLossPlugin, memory_weigh
 LOADER_OPTIONS = ("pin_memory", "persistent_workers", "ffcv_args")
 
 
-class CoresetReplayPlugin(WeightedLossPlugin):
+class CoresetReplayPlugin(WeightedLossPlugin, supports_distributed=True):  # type: ignore[call-arg]
     """Train on the current experience and the memory together; update the memory afterwards.
 
     Every minibatch holds `batch_size` current rows and `batch_size_mem` memory rows, and the length
@@ -22,7 +22,9 @@ class CoresetReplayPlugin(WeightedLossPlugin):
     ``(1-share)·mean(current) + share·mean(w·memory)`` where w are the policy's ``weights`` divided
     by their mean, or 1 for a policy without weights.
 
-    The memory is curated in each process by itself, so distributed training is not supported.
+    In distributed training each rank draws `batch_size` and `batch_size_mem` rows of its share, and
+    all ranks must end with the same memory: a ``GradientMatchingBuffer`` sees to it, and so do
+    policies that depend on nothing but the data and a seed of their own.
 
     :param mem_size: the number of exemplars.
     :param batch_size: current rows per minibatch; the strategy's ``train_mb_size`` by default.

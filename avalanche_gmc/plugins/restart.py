@@ -15,6 +15,7 @@ from contextlib import ExitStack
 from typing import Any
 
 import torch
+from avalanche.distributed import DistributedHelper
 from avalanche.models import DynamicModule
 from avalanche.training.plugins import LRSchedulerPlugin
 from torch import Tensor, nn
@@ -51,13 +52,14 @@ class Restart:
         :param index: the number of experiences before this one.
         """
         self.end()
+        model = DistributedHelper.unwrap_model(strategy.model)
         if self.init == "fresh":
             draw, training = (derive_seed(self.seed, index, use) for use in range(2))
-            redraw(strategy.model, draw)
+            redraw(model, draw)
             self._randomness = ExitStack()
             self._randomness.enter_context(seeded(training))
         else:
-            self._first = _put_back(strategy.model, self._first or {})
+            self._first = _put_back(model, self._first or {})
         strategy.make_optimizer(reset_optimizer_state=True)
         if self._schedules is None:
             self._schedules = _Schedules(strategy)

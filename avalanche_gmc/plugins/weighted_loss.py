@@ -13,6 +13,9 @@ Weights multiply the terms of the criterion; the criterion's own denominator sta
 number of elements, or for cross entropy the class weights of the targets that are not ignored.
 With ``reduction="sum"`` there is none.
 
+In distributed training each rank's minibatch counts by this definition, with the mean of the whole
+memory, and the average of the ranks' gradients is that of one minibatch R times as large.
+
 A negative weight would make the cross entropy unbounded below. It is refused.
 
 **How it enters training.** Avalanche computes ``loss += criterion(output, target)`` and lets
@@ -116,7 +119,7 @@ def weights_column(dataset: AvalancheDataset) -> int:
     return -2 if names[-1:] == ["targets_task_labels"] else -1
 
 
-class WeightedLossPlugin(SupervisedPlugin):
+class WeightedLossPlugin(SupervisedPlugin, supports_distributed=True):  # type: ignore[call-arg]
     """Lets the weights in a minibatch enter the loss; base of the plugins of this package."""
 
     def __init__(self) -> None:
