@@ -31,7 +31,8 @@ class LastLayerEmbedding(DrawsEmbedding[_Store]):
     """Gradients of the final linear layer at S draws, bias included.
 
     The gradient of a linear layer is the outer product of its error and its input, so one forward
-    pass per draw is all it takes, and the dictionary keeps the two factors.
+    pass per draw is all it takes, and the dictionary keeps the two factors. The default of the
+    memories, for its price: :class:`RandomProjectionEmbedding` may choose better on small models.
 
     :param model: a callable that returns a fresh model, or a module with ``reset_parameters()``.
     :param draws: S; the paper's 4.

@@ -35,8 +35,8 @@ NORM_BATCH = 64
 class RandomProjectionEmbedding(DrawsEmbedding[Tensor]):
     """Gradients of all trainable parameters at S draws, projected on d dimensions each.
 
-    Defaults are the paper's, but sparse, which is cheaper: in ``benchmarks/embedding_quality.py``
-    balanced tensors or weights alone did not clearly beat the raw gradient (CNN, a single seed).
+    Better than the last layer on the MLP and sorted tables (``benchmarks/results/gdumb.csv``), on a
+    par on the CNN, where the raw gradient does as well as a balanced one (``embedding_quality.csv``).
 
     :param model: a callable that returns a fresh model, or a module with ``reset_parameters()``.
     :param draws: S; the paper's 4.
