@@ -26,12 +26,9 @@ PLACES = {
 }
 """Of a line's name, next to its end: apart from each other even where the lines meet."""
 AXES = {"size": "picks n", "examples": "atoms N"}
-VALUES = {"seconds": "seconds", "extra_gb": "GB beyond the dictionary"}
+VALUES = {"seconds": "seconds", "peak_gb": "peak GB of the process"}
 OTHERS = {"size": ("examples", "dim"), "examples": ("size", "dim")}
 LETTERS = {"size": "n", "examples": "N", "dim": "D"}
-SMALLEST_GB = 0.01
-"""Memory below this is the noise of the allocator."""
-
 Lines = dict[str, list[Row]]
 
 
@@ -42,7 +39,7 @@ def draw(rows: Sequence[Row], model: CostModel, output: Path) -> list[Path]:
     for axis, (value, column) in zip(axes, places, strict=True):
         lines = lines_of(rows, column)
         for method, line in lines.items():
-            draw_line(axis, points(line, column, value), method)
+            draw_line(axis, points(line, column, value), method, slope=value == "seconds")
         if value == "seconds":
             draw_model(axis, lines, column, model)
             mark_stopped(axis, lines, column)
@@ -65,20 +62,18 @@ def lines_of(rows: Sequence[Row], column: str) -> Lines:
 
 def points(line: Sequence[Row], column: str, value: str) -> list[tuple[int, float]]:
     """What was measured along a line."""
-    least = SMALLEST_GB if value == "extra_gb" else 0.0
-    measured = [(int(row[column]), float(row[value])) for row in line if row["status"] == FINISHED]
-    return [(x, y) for x, y in measured if y > least]
+    return [(int(row[column]), float(row[value])) for row in line if row["status"] == FINISHED]
 
 
-def draw_line(axis: Any, measured: list[tuple[int, float]], method: str) -> None:
-    """A line with its name and its last slope written at its end."""
+def draw_line(axis: Any, measured: list[tuple[int, float]], method: str, *, slope: bool) -> None:
+    """A line, with its last slope written at its end."""
     if not measured:
         return
     style = STYLES[method]
     axis.plot(*zip(*measured, strict=True), label=method, **style.options())
-    text = method
-    if len(measured) > 1:
-        text += f", slope {last_slope(measured):.1f}"
+    if not slope or len(measured) < 2:
+        return
+    text = f"slope {last_slope(measured):.1f}"
     offset, ha, va = PLACES[method]
     axis.annotate(
         text,

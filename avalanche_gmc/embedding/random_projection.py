@@ -36,7 +36,7 @@ class RandomProjectionEmbedding(DrawsEmbedding[Tensor]):
     """Gradients of all trainable parameters at S draws, projected on d dimensions each.
 
     Better than the last layer on the MLP and sorted tables (``benchmarks/results/gdumb.csv``), on a
-    par on the CNN, where the raw gradient does as well as a balanced one (``embedding_quality.csv``).
+    par on the CNN, where balancing the raw gradient's tensors brought nothing so far.
 
     :param model: a callable that returns a fresh model, or a module with ``reset_parameters()``.
     :param draws: S; the paper's 4.
