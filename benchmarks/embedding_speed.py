@@ -130,15 +130,16 @@ def dense_rows(repeats: int) -> Iterator[Row]:
     embedding = projected("rademacher", inputs, targets)
     engine = gradients_of("cnn", 2**26)
     chunk = torch.ones(256, DIM)
+    size = embedding.batch_size_for(Examples(inputs, targets))
 
     def gradients() -> None:
-        for x, y in zip(torch.split(inputs, 256), torch.split(targets, 256), strict=True):
+        for x, y in zip(torch.split(inputs, size), torch.split(targets, size), strict=True):
             for _ in engine.pieces(x, y):
                 pass
 
     def product() -> None:
         parameters = count_parameters(engine.model)
-        for x in torch.split(inputs, 256):
+        for x in torch.split(inputs, size):
             out, block = torch.zeros(len(x), DIM), torch.ones(len(x), 256)
             for _ in range(parameters // 256):
                 out.addmm_(block, chunk)

@@ -21,7 +21,7 @@ from avalanche_gmc.projection import PROJECTIONS, Projection
 
 BATCH_SIZES = {
     "sparse": BatchSizes(vectors=64, others=64),
-    "rademacher": BatchSizes(vectors=1024, others=256),
+    "rademacher": BatchSizes(vectors=1024, others=512),
 }
 """Small batches stay in the cache; the dense matrix pays only if many examples share a chunk."""
 
@@ -47,7 +47,7 @@ class RandomProjectionEmbedding(DrawsEmbedding[Tensor]):
         once on the first data, so that no layer drowns the others.
     :param loss: ``loss(outputs, targets)`` with one value per example; None is cross entropy.
     :param batch_size: examples per pass; it bounds the memory and changes nothing else. None
-        takes 64 for the sparse and 256 for the dense projection (1024 if they are vectors).
+        takes 64 for the sparse and 512 for the dense projection (1024 if they are vectors).
     :param seed: of the draws and the projections.
     """
 
