@@ -8,7 +8,8 @@ or, for the verdicts alone, ``<!-- verdicts -->`` and ``<!-- end of verdicts -->
 
 Differences in accuracy are paired by seed. One counts as clear if its mean is more than two
 standard errors from zero. A claim is *reproduced* if every comparison comes out as it says,
-*partly* if some do, *not reproduced* if none does. Nothing is trained, torch is not imported.
+*partly* if some do, *not reproduced* if none does; a single seed does not count.
+Nothing is trained, torch is not imported.
 """
 
 from __future__ import annotations
@@ -250,7 +251,7 @@ def listed(found: Sequence[Difference], *, times: bool) -> str:
     marked = [v if gap.sign else f"({v})" for v, gap in zip(values, found, strict=True)]
     seeds = {gap.accuracy.count for gap in found}
     count = f"{min(seeds)}" if len(seeds) == 1 else f"{min(seeds)} to {max(seeds)}"
-    text = f"{', '.join(marked)}; {count} seeds"
+    text = f"{', '.join(marked)}; {count} seed{'s' if max(seeds) > 1 else ''}"
     ratios = [gap.time_ratio for gap in found if not math.isnan(gap.time_ratio)]
     if times and ratios:
         text += f"; time to select × {math.exp(sum(map(math.log, ratios)) / len(ratios)):.2f}"
@@ -269,6 +270,7 @@ def verdict(claim: Claim, results: Path) -> str:
 def outcomes(part: Part, results: Path) -> list[bool]:
     """For each comparison of a part, whether it comes out as expected."""
     found = part.differences(rows_of(part.source, results))
+    found = [gap for gap in found if gap.accuracy.count > 1]
     if part.expected == SHRINKING:
         streams = [list(own) for _, own in groupby(found, key=lambda gap: gap.stream)]
         return [gaps[0].accuracy.mean > gaps[-1].accuracy.mean for gaps in streams if gaps[1:]]

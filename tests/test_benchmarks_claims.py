@@ -157,3 +157,13 @@ def test_page_without_marks_is_refused_and_left_alone(tmp_path, capsys, text):
 def test_torch_is_not_imported():
     code = "import benchmarks.claims, sys; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_single_seed_is_shown_but_not_judged(tmp_path):
+    accuracies = {
+        "gmc-last-layer": lambda size, seed: 0.6,
+        "reservoir": lambda size, seed: 0.5,
+    }
+    write(tmp_path, "gdumb", accuracies, seeds=(0,))
+    assert verdict(BETTER, tmp_path) == "not run"
+    assert "(100: +0.100 ± 0.000), (1000: +0.100 ± 0.000); 1 seed " in markdown(tmp_path)
