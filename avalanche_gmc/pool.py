@@ -41,23 +41,17 @@ class Pool:
         self._inner = self._atoms @ self._atoms.T
         self._overlap = self._atoms.new_empty(len(self._atoms), basis.capacity)
         self._followed = 0
-        self._is_behind = False
-        self._wanted: int | None = None
+        self._is_fresh = True
 
-    def follow(self, known: int | None) -> None:
+    def _catch_up(self, known: int | None) -> None:
         """Account for new basis vectors, and let in the atoms that are now among the best.
-
-        The next :meth:`picks` does the work, because after the last round there is none.
 
         :param known: an atom that must be among them.
         """
-        self._is_behind, self._wanted = True, known
-
-    def _catch_up(self) -> None:
         start, stop = self._followed, self._basis.size
         self._overlap[:, start:stop] = self._atoms @ self._basis.vectors[start:].T
         self._followed = stop
-        best, self._floor = self._board.best(len(self._indices), self._wanted)
+        best, self._floor = self._board.best(len(self._indices), known)
         coming = best[torch.isin(best, self._indices, invert=True)]
         leaving = torch.isin(self._indices, best, invert=True).nonzero()[: len(coming), 0]
         self._indices[leaving] = coming
@@ -69,14 +63,14 @@ class Pool:
         self._inner[:, leaving] = inner.T
 
     def picks(self, limit: int, known: int | None) -> Tensor:
-        """Positions in the pool of atoms picked on trial, in order.
+        """Positions in the pool, first brought up to date, of atoms picked on trial, in order.
 
         :param limit: the largest b.
         :param known: the first pick, if it is known.
         """
-        if self._is_behind:
-            self._catch_up()
-            self._is_behind = False
+        if not self._is_fresh:
+            self._catch_up(known)
+        self._is_fresh = False
         overlap = self._overlap[:, : self._followed]
         gram = _wide(self._inner - overlap @ overlap.T)
         inside = gram.diagonal() <= DEPENDENT**2

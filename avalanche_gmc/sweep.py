@@ -73,7 +73,6 @@ class Sweep:
                 return
             else:
                 self._known = None
-            pool.follow(self._known)
             report(self.basis.size - before, self.residual_norm)
 
     def release_factor(self) -> Triangle:
