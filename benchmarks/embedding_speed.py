@@ -26,6 +26,7 @@ import multiprocessing
 import platform
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -102,26 +103,21 @@ def last_layer_rows(repeats: int) -> Iterator[Row]:
         embedding.embed(inputs, targets)
         draws = [channels_last(model.eval()) for model in fresh_draws(MODELS[name], 4, 0)]
 
-        def forwards(
-            draws: list[nn.Module] = draws,
-            inputs: Tensor = inputs,
-            size: int = embedding.batch_size_for(Examples(inputs, targets)),
-        ) -> None:
-            with torch.no_grad():
-                for batch in torch.split(inputs, size):
-                    images = batch.ndim == 4
-                    x = batch.contiguous(memory_format=torch.channels_last) if images else batch
-                    for draw in draws:
-                        draw(x)
-
-        def embed(
-            embedding: LastLayerEmbedding = embedding,
-            data: tuple[Tensor, Tensor] = (inputs, targets),
-        ) -> None:
-            embedding.embed(*data)
-
+        embed = partial(embedding.embed, inputs, targets)
+        size = embedding.batch_size_for(Examples(inputs, targets))
+        forwards = partial(run_forward, draws, inputs, size)
         ours, reference = fastest(repeats, embed, forwards)
         yield at_most(f"last layer, {name}", "embed", "4 forward passes", ours, reference, 1.3)
+
+
+def run_forward(draws: list[nn.Module], inputs: Tensor, size: int) -> None:
+    """Plain forward passes of all draws over N inputs, ``size`` at a time."""
+    with torch.no_grad():
+        for batch in torch.split(inputs, size):
+            images = batch.ndim == 4
+            x = batch.contiguous(memory_format=torch.channels_last) if images else batch
+            for draw in draws:
+                draw(x)
 
 
 def dense_rows(repeats: int) -> Iterator[Row]:
@@ -174,14 +170,7 @@ def alternative_rows(repeats: int) -> Iterator[Row]:
         by_hand = FunctionalGradients(MODELS[name]())
         matrix = torch.randint(0, 2, (by_hand.size, DIM)).mul_(2).sub_(1).float().div_(DIM**0.5)
 
-        def functional(
-            by_hand: FunctionalGradients = by_hand,
-            matrix: Tensor = matrix,
-            data: tuple[Tensor, Tensor] = (inputs, targets),
-        ) -> None:
-            for x, y in zip(torch.split(data[0], 64), torch.split(data[1], 64), strict=True):
-                by_hand(x, y) @ matrix
-
+        functional = partial(run_by_hand, by_hand, matrix, inputs, targets)
         tasks: dict[str, Task] = {"vmap(grad) @ matrix": functional}
         if importlib.util.find_spec("trak"):
             tasks["vmap(grad), TRAK's BasicProjector"] = trak_task(by_hand, inputs, targets)
@@ -189,15 +178,17 @@ def alternative_rows(repeats: int) -> Iterator[Row]:
         for reference, task in tasks.items():
             turns = repeats if reference.endswith("matrix") else 1
             for kind, embedding in ours.items():
-
-                def embed(
-                    embedding: RandomProjectionEmbedding = embedding,
-                    data: tuple[Tensor, Tensor] = (inputs, targets),
-                ) -> None:
-                    embedding.embed(*data)
-
+                embed = partial(embedding.embed, inputs, targets)
                 mine, theirs = fastest(turns, embed, task)
                 yield at_most(f"alternatives, {name}", kind, reference, mine, theirs, 1.0)
+
+
+def run_by_hand(
+    by_hand: FunctionalGradients, matrix: Tensor, inputs: Tensor, targets: Tensor
+) -> None:
+    """Gradients of N examples, 64 at a time, times a P×d matrix."""
+    for x, y in zip(torch.split(inputs, 64), torch.split(targets, 64), strict=True):
+        by_hand(x, y) @ matrix
 
 
 def memory_rows(repeats: int) -> Iterator[Row]:

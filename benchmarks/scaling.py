@@ -29,7 +29,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from benchmarks import UsageError
+from benchmarks import UsageError, pages
 from benchmarks.results import RESULTS, ResultsFile, Row
 from benchmarks.scaling_cases import (
     EMBEDDINGS,
@@ -43,7 +43,6 @@ from benchmarks.scaling_cases import (
 )
 
 DOCS = Path(__file__).parent.parent / "docs"
-BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 """What NumPy's matrix products, and so scikit-learn, go by."""
 DIM_STEP = 40
@@ -192,11 +191,12 @@ def report(rows: list[Row], args: argparse.Namespace) -> None:
 
 
 def refresh_page(page: Path, text: str) -> None:
-    """Put what was measured between the markers of the page, if there is one."""
+    """Put what was measured into the page, if there is one."""
     if not page.exists():
         return
-    before, begin, rest = page.read_text(encoding="utf-8").partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not end:
-        raise UsageError(f"{page} needs the lines {BEGIN} and {END} around what was measured")
-    page.write_text(f"{before}{begin}\n\n{text}\n{end}{after}", encoding="utf-8")
+    changed = pages.with_part(pages.read(page), "measured", text.rstrip())
+    if changed is None:
+        raise UsageError(
+            f"{page} needs the lines <!-- measured --> and, below, <!-- end of measured -->"
+        )
+    page.write_text(changed, encoding="utf-8")

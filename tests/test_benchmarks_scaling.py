@@ -39,7 +39,9 @@ def one_process(monkeypatch):
 @pytest.mark.usefixtures("one_process")
 def test_rows_figure_and_predictions_then_nothing_left_to_measure(tmp_path, capsys, monkeypatch):
     path = tmp_path / "scaling.csv"
-    (tmp_path / "scaling.md").write_text(f"before\n{scaling.BEGIN}\nold\n{scaling.END}\nafter\n")
+    (tmp_path / "scaling.md").write_text(
+        "before\n<!-- measured -->\nold\n<!-- end of measured -->\nafter\n"
+    )
     command = ["scaling", *TINY, "--csv", str(path), "--output", str(tmp_path)]
     assert main([*command, "--part", "growth", "--sizes", "5", "--atoms", "90"]) == 0
     first = path.read_text()
@@ -55,7 +57,7 @@ def test_rows_figure_and_predictions_then_nothing_left_to_measure(tmp_path, caps
     assert "64 ranks" in capsys.readouterr().out
     page = (tmp_path / "scaling.md").read_text()
     assert page.startswith("before\n")
-    assert page.endswith(f"{scaling.END}\nafter\n")
+    assert page.endswith("<!-- end of measured -->\nafter\n")
     assert "64 ranks" in page
     assert "old" not in page
     monkeypatch.setattr(scaling, "in_a_process", lambda *_: pytest.fail("measured again"))

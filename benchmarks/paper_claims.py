@@ -1,0 +1,170 @@
+"""What the paper claims, and what we ask beyond it, as comparisons of variants; no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from benchmarks.averages import Row
+from benchmarks.contrasts import Choice, Difference, differences
+
+EXPECTATIONS: dict[str, Callable[[int], bool]] = {
+    "better": lambda sign: sign > 0,
+    "worse": lambda sign: sign < 0,
+    "alike": lambda sign: sign == 0,
+    "not worse": lambda sign: sign >= 0,
+}
+SHRINKING = "shrinking"
+"""Another expectation: the mean difference is larger at the smallest size than at the largest."""
+
+TABLES = ("sorted-covertype", "sorted-electricity")
+SPLITS = ("split-fashion-mnist", "split-cifar10")
+LAST, PROJECTION = {"method": "gmc-last-layer"}, {"method": "gmc-projection"}
+RESERVOIR = {"method": "reservoir"}
+PAPER = {"draws": "4", "mode": "exact", "weighted": "yes"}
+PAPER_LAST = LAST | PAPER
+PAPER_PROJECTION = PROJECTION | PAPER | {"dim": "2000", "projection": "sparse"}
+
+
+@dataclass(frozen=True)
+class Part:
+    """One comparison of two variants, and how the claim says it comes out.
+
+    :param expected: a name of ``EXPECTATIONS``, ``SHRINKING``, or "" where nothing is claimed.
+    :param source: CSV file below the results folder, without its ending.
+    :param streams: those it speaks of; all if there are none.
+    """
+
+    name: str
+    source: str
+    left: Choice
+    right: Choice
+    expected: str = ""
+    streams: tuple[str, ...] = ()
+
+    def differences(self, rows: Sequence[Row]) -> list[Difference]:
+        """The comparisons that the rows allow."""
+        kept = [row for row in rows if not self.streams or row["stream"] in self.streams]
+        return differences(kept, self.left, self.right)
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A sentence and the comparisons that bear on it."""
+
+    text: str
+    parts: tuple[Part, ...]
+
+
+CLAIMS = (
+    Claim(
+        "GMC improves on reservoir sampling at all memory sizes",
+        (
+            Part("last layer", "gdumb", PAPER_LAST, RESERVOIR, "better"),
+            Part("projection", "gdumb", PAPER_PROJECTION, RESERVOIR, "better"),
+        ),
+    ),
+    Claim(
+        "It does so by more the smaller the memory",
+        (
+            Part("last layer", "gdumb", PAPER_LAST, RESERVOIR, SHRINKING),
+            Part("projection", "gdumb", PAPER_PROJECTION, RESERVOIR, SHRINKING),
+        ),
+    ),
+    Claim(
+        "A sliding window fails everywhere",
+        (Part("sliding window", "gdumb", {"method": "sliding-window"}, RESERVOIR, "worse"),),
+    ),
+    Claim(
+        "Class balancing is good class-incrementally and fails on sorted streams",
+        (
+            Part("", "gdumb", {"method": "class-balanced"}, RESERVOIR, "not worse", SPLITS),
+            Part("", "gdumb", {"method": "class-balanced"}, RESERVOIR, "worse", TABLES),
+        ),
+    ),
+    Claim(
+        "Facility location matches reservoir sampling on iid and fails on sorted streams",
+        tuple(
+            Part("", "facility-location", {"method": "facility-location"}, RESERVOIR, *rest)
+            for rest in (("alike", ("iid-covertype",)), ("worse", ("sorted-covertype",)))
+        ),
+    ),
+    Claim(
+        "With experience replay GMC is ahead too, by less; on CIFAR-10 all are alike",
+        (
+            Part("last layer", "replay", PAPER_LAST, RESERVOIR, "better", TABLES + SPLITS[:1]),
+            Part("last layer", "replay", PAPER_LAST, RESERVOIR, "alike", SPLITS[1:]),
+        ),
+    ),
+    Claim(
+        "Matching at the current weights (the local variant) is much worse",
+        (
+            Part("against the draws", "local", {"method": "gmc-local"}, PAPER_LAST, "worse"),
+            Part("against reservoir", "local", {"method": "gmc-local"}, RESERVOIR, "worse"),
+        ),
+    ),
+    Claim(
+        "Four draws are enough",
+        tuple(
+            Part(
+                f"s = {draws} against 4",
+                "ablations/gdumb",
+                LAST | PAPER | {"draws": str(draws)},
+                PAPER_LAST,
+                expected,
+            )
+            for draws, expected in ((1, ""), (2, ""), (8, "alike"))
+        ),
+    ),
+    Claim(
+        "The dimension d of the projection matters little above n",
+        tuple(
+            Part(
+                f"d = {dim} against 2000",
+                "ablations/gdumb",
+                PAPER_PROJECTION | {"dim": str(dim)},
+                PAPER_PROJECTION,
+                "alike",
+            )
+            for dim in (500, 1000)
+        ),
+    ),
+)
+
+BEYOND = (
+    Claim(
+        "Training with the weights instead of without",
+        tuple(
+            Part(name, "ablations/gdumb", choice, choice | {"weighted": "no"})
+            for name, choice in (("last layer", PAPER_LAST), ("projection", PAPER_PROJECTION))
+        ),
+    ),
+    Claim(
+        "Orthogonal least squares instead of the paper's rule",
+        tuple(
+            Part(name, source, choice | {"method": f"{choice['method']}-ols"}, choice)
+            for name, source, choice in (
+                ("last layer", "gdumb", PAPER_LAST),
+                ("projection", "gdumb", PAPER_PROJECTION),
+            )
+        ),
+    ),
+    Claim(
+        "The sparse projection instead of the dense one",
+        (
+            Part(
+                "",
+                "ablations/gdumb",
+                PAPER_PROJECTION,
+                PAPER_PROJECTION | {"projection": "rademacher"},
+            ),
+        ),
+    ),
+    Claim(
+        "Fast instead of exact pursuit",
+        tuple(
+            Part(name, "ablations/gdumb", choice | {"mode": "fast"}, choice)
+            for name, choice in (("last layer", PAPER_LAST), ("projection", PAPER_PROJECTION))
+        ),
+    ),
+)
