@@ -120,7 +120,7 @@ PLACES = {
     "while calibrating": (last_layer, "_producing_layer", 1),
     "while embedding the second chunk": (LastLayerEmbedding, "_dictionary", 2),
     "at the first pick": (Pool, "picks", 1),
-    "between rounds of the second chunk": (Pool, "follow", 4),
+    "between rounds of the second chunk": (Pool, "picks", 6),
     "while the basis grows": (Basis, "append", 2),
     "while the weights are solved for": (Triangle, "solve", 1),
 }
@@ -203,7 +203,7 @@ def test_the_bar_of_an_interrupted_selection_is_closed(monkeypatch):
 
     monkeypatch.setattr(sys, "stderr", Terminal())
     monkeypatch.setattr(progress, "tqdm", Recorded)
-    interrupt(monkeypatch, Pool, "follow", 1)
+    interrupt(monkeypatch, Pool, "picks", 2)
     with pytest.raises(KeyboardInterrupt):
         select(shown=True)
     assert [bar.disable for bar in bars] == [True]
