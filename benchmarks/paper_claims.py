@@ -142,11 +142,8 @@ BEYOND = (
     Claim(
         "Orthogonal least squares instead of the paper's rule",
         tuple(
-            Part(name, source, choice | {"method": f"{choice['method']}-ols"}, choice)
-            for name, source, choice in (
-                ("last layer", "gdumb", PAPER_LAST),
-                ("projection", "gdumb", PAPER_PROJECTION),
-            )
+            Part(name, "ablations/gdumb", choice | {"method": f"{choice['method']}-ols"}, choice)
+            for name, choice in (("last layer", PAPER_LAST), ("projection", PAPER_PROJECTION))
         ),
     ),
     Claim(
