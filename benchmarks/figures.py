@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
         table = output / f"{name}.md"
         table.write_text(tables.markdown(name, rows), encoding="utf-8")
         print(table)
-    print(f"{len(names)} experiments drawn", file=sys.stderr)
+    print(f"drawn: {', '.join(names)}", file=sys.stderr)
     return 0
 
 
