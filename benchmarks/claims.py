@@ -74,7 +74,7 @@ def measured(claim: Claim, results: Path, *, times: bool = False) -> list[str]:
         return ["as above"]
     lines = []
     for part in claim.parts:
-        found = part.differences(rows_of(part.source, results))
+        found = part.differences(rows_of(part, results))
         for stream, own in groupby(found, key=lambda difference: difference.stream):
             name = ", ".join(filter(None, [TITLES.get(stream, stream), part.name]))
             lines.append(f"{name}: {listed(list(own), times=times)}")
@@ -107,7 +107,7 @@ def verdict(claim: Claim, results: Path) -> str:
 
 def outcomes(part: Part, results: Path) -> list[bool]:
     """For each comparison of a part, whether it comes out as expected."""
-    found = part.differences(rows_of(part.source, results))
+    found = part.differences(rows_of(part, results))
     found = [gap for gap in found if gap.accuracy.count > 1]
     if part.expected == SHRINKING:
         streams = [list(own) for _, own in groupby(found, key=lambda gap: gap.stream)]
@@ -115,10 +115,10 @@ def outcomes(part: Part, results: Path) -> list[bool]:
     return [EXPECTATIONS[part.expected](gap.sign) for gap in found if part.expected]
 
 
-def rows_of(source: str, results: Path) -> list[dict[str, str]]:
-    """The rows of a file, none if there is no such file."""
-    path = results / f"{source}.csv"
-    return ResultsFile(path).rows() if path.exists() else []
+def rows_of(part: Part, results: Path) -> list[dict[str, str]]:
+    """The rows a part may compare; a file that is not there has none."""
+    paths = [results / f"{source}.csv" for source in (part.also, part.source) if source]
+    return [row for path in paths if path.exists() for row in ResultsFile(path).rows()]
 
 
 MARKED: dict[str, Callable[[Path], str]] = {"claims": markdown, "verdicts": verdicts}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -20,6 +21,12 @@ from avalanche_gmc.embedding import (
 DEFAULT_EMBEDDING = "last-layer"
 
 LOCAL = "local"
+
+DIMENSIONS_PER_EXEMPLAR = 10
+"""A last layer of fewer is matched before the memory is full, and the last picks mean little."""
+
+FEWEST_DRAWS, MOST_DRAWS = 4, 16
+"""The paper's, and where we stopped measuring."""
 
 _KINDS: dict[str, Any] = {
     "last-layer": LastLayerEmbedding,
@@ -57,11 +64,12 @@ class EmbeddingChoice:
         """Whether embeddings are of the current weights only."""
         return self._kind == LOCAL
 
-    def resolve(self, strategy: Any) -> Any:
+    def resolve(self, strategy: Any, size: int) -> Any:
         """The embedding for this update. Nothing changes here until :meth:`keep`.
 
         :param strategy: has ``model`` and, if it is not cross entropy, a criterion; may be None
             if the embedding was given or built before.
+        :param size: of the memory; an embedding that is built has enough dimensions for it.
         """
         if self._kind is None:
             return self._embedding
@@ -75,7 +83,12 @@ class EmbeddingChoice:
                 f"a memory with the embedding {self._kind!r} needs the strategy for its model; "
                 "call update_from_dataset(data, strategy), or give the buffer an embedding object"
             )
-        embedding = _KINDS[self._kind](model, loss=_per_example_loss(strategy), seed=self._seed)
+        options: dict[str, Any] = {"loss": _per_example_loss(strategy), "seed": self._seed}
+        if self._kind == DEFAULT_EMBEDDING:
+            # The memory may have been resized since its embedding was built.
+            state = self._pending_state or {}
+            options["draws"] = state.get("draws") or last_layer_draws(model, size)
+        embedding = _KINDS[self._kind](model, **options)
         if self._pending_state is not None:
             embedding.load_state_dict(self._pending_state)
         return embedding
@@ -116,6 +129,12 @@ class EmbeddingChoice:
             self._embedding, self._pending_state = None, state
         elif state is not None:
             self._embedding.load_state_dict(state)
+
+
+def last_layer_draws(model: nn.Module, size: int) -> int:
+    """How many draws give the last layer's gradients enough dimensions for ``size`` exemplars."""
+    wanted = DIMENSIONS_PER_EXEMPLAR * size / LastLayerEmbedding(model, draws=1).dim
+    return min(max(math.ceil(wanted), FEWEST_DRAWS), MOST_DRAWS)
 
 
 def _per_example_loss(strategy: Any) -> Any:

@@ -32,10 +32,12 @@ class LastLayerEmbedding(DrawsEmbedding[_Store]):
 
     The gradient of a linear layer is the outer product of its error and its input, so one forward
     pass per draw is all it takes, and the dictionary keeps the two factors. The default of the
-    memories, for its price: :class:`RandomProjectionEmbedding` may choose better on small models.
+    memories. Its D = draws · outputs · (features + 1) dimensions should be ten times the size of
+    the memory: with fewer, the sum of the gradients is matched before the memory is full, and the
+    last picks are of little use.
 
     :param model: a callable that returns a fresh model, or a module with ``reset_parameters()``.
-    :param draws: S; the paper's 4.
+    :param draws: S; the paper's 4. A memory that makes its embedding itself takes up to 16.
     :param loss: ``loss(outputs, targets)`` with one value per example; None is cross entropy.
     :param layer: name of the final ``nn.Linear``, if it shall not be found.
     :param batch_size: examples per pass; it bounds the memory and changes nothing else. None

@@ -1,0 +1,75 @@
+"""How many draws a memory takes when it builds its embedding itself."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from avalanche.benchmarks.utils import as_classification_dataset
+from torch import nn
+from torch.utils.data import TensorDataset
+
+from avalanche_gmc import GradientMatchingBuffer, LastLayerEmbedding
+from avalanche_gmc.buffers.embedding_choice import last_layer_draws
+
+FEATURES, CLASSES = 5, 2
+PER_DRAW = 2 * (9 + 1)
+
+
+def model() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(FEATURES, 9), nn.ReLU(), nn.Linear(9, CLASSES))
+
+
+def examples(size: int, number: int = 0):
+    generator = torch.Generator().manual_seed(number)
+    x = torch.randn(size, FEATURES, generator=generator)
+    data = TensorDataset(x, (x[:, 0] > 0).long())
+    data.targets = data.tensors[1]
+    return as_classification_dataset(data)
+
+
+def contents(buffer: GradientMatchingBuffer):
+    exemplars = [tuple(x.tolist()) for x, *_ in buffer.buffer.eval()]
+    return exemplars, buffer.weights.tolist()
+
+
+@pytest.mark.parametrize(
+    ("size", "draws"), [(1, 4), (8, 4), (9, 5), (10, 5), (11, 6), (32, 16), (33, 16), (10**6, 16)]
+)
+def test_ten_dimensions_per_exemplar_between_the_papers_draws_and_sixteen(size, draws):
+    assert LastLayerEmbedding(model(), draws=1).dim == PER_DRAW
+    assert last_layer_draws(model(), size) == draws
+
+
+@pytest.mark.parametrize("spec", [None, "last-layer"])
+@pytest.mark.parametrize(("size", "draws"), [(8, 4), (20, 10)])
+def test_a_memory_draws_for_its_size(spec, size, draws):
+    built, strategy = GradientMatchingBuffer(size, spec, seed=3), SimpleNamespace(model=model())
+    given = GradientMatchingBuffer(size, LastLayerEmbedding(model(), draws=draws, seed=3))
+    built.update_from_dataset(examples(60), strategy)
+    given.update_from_dataset(examples(60))
+    assert built.state_dict()["embedding"]["draws"] == draws
+    assert contents(built) == contents(given)
+
+
+@pytest.mark.parametrize(("first", "then"), [(20, 6), (6, 20)])
+def test_a_resized_memory_keeps_its_draws_through_a_checkpoint(first, then):
+    strategy = SimpleNamespace(model=model())
+    buffer = GradientMatchingBuffer(first)
+    buffer.update_from_dataset(examples(60), strategy)
+    draws = buffer.state_dict()["embedding"]["draws"]
+    buffer.resize(strategy, then)
+    twin = GradientMatchingBuffer(then)
+    twin.load_state_dict(buffer.state_dict())
+    for memory in (buffer, twin):
+        memory.update_from_dataset(examples(50, number=1), strategy)
+    assert twin.state_dict()["embedding"]["draws"] == draws == max(4, first // 2)
+    assert contents(twin) == contents(buffer)
+
+
+@pytest.mark.parametrize("spec", ["random-projection", "given"])
+def test_other_embeddings_keep_theirs(spec):
+    embedding = LastLayerEmbedding(model(), draws=2) if spec == "given" else spec
+    buffer = GradientMatchingBuffer(300, embedding)
+    buffer.update_from_dataset(examples(40), SimpleNamespace(model=model()))
+    assert buffer.state_dict()["embedding"]["draws"] == (2 if spec == "given" else 4)
