@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
 def markdown(results: Path) -> str:
     """Both tables, from whatever rows there are."""
     paper = [[claim.text, *measured(claim, results), verdict(claim, results)] for claim in CLAIMS]
-    beyond = [[claim.text, *measured(claim, results, times=True)] for claim in BEYOND]
+    beyond = [[claim.text, *measured(claim, results)] for claim in BEYOND]
     return "\n\n".join(
         [
             plain_table(["the paper says", "measured: difference in accuracy", "verdict"], paper),
@@ -68,7 +68,7 @@ def plain_table(header: Sequence[str], body: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def measured(claim: Claim, results: Path, *, times: bool = False) -> list[str]:
+def measured(claim: Claim, results: Path) -> list[str]:
     """One cell that lists the differences of all parts of a claim, stream by stream."""
     if all(part.expected == SHRINKING for part in claim.parts):
         return ["as above"]
@@ -77,11 +77,11 @@ def measured(claim: Claim, results: Path, *, times: bool = False) -> list[str]:
         found = part.differences(rows_of(part, results))
         for stream, own in groupby(found, key=lambda difference: difference.stream):
             name = ", ".join(filter(None, [TITLES.get(stream, stream), part.name]))
-            lines.append(f"{name}: {listed(list(own), times=times)}")
+            lines.append(f"{name}: {listed(list(own), timed=claim.timed)}")
     return ["<br>".join(lines) or "not run"]
 
 
-def listed(found: Sequence[Difference], *, times: bool) -> str:
+def listed(found: Sequence[Difference], *, timed: bool) -> str:
     """Mean differences by memory size; those that are not clear of zero in brackets."""
     values = [
         f"{gap.memory_size}: {gap.accuracy.mean:+.3f} ± {gap.accuracy.std:.3f}" for gap in found
@@ -91,7 +91,7 @@ def listed(found: Sequence[Difference], *, times: bool) -> str:
     count = f"{min(seeds)}" if len(seeds) == 1 else f"{min(seeds)} to {max(seeds)}"
     text = f"{', '.join(marked)}; {count} seed{'s' if max(seeds) > 1 else ''}"
     ratios = [gap.time_ratio for gap in found if not math.isnan(gap.time_ratio)]
-    if times and ratios:
+    if timed and ratios:
         text += f"; time to select × {math.exp(sum(map(math.log, ratios)) / len(ratios)):.2f}"
     return text
 

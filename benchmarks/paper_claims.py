@@ -52,10 +52,11 @@ class Part:
 
 @dataclass(frozen=True)
 class Claim:
-    """A sentence and the comparisons that bear on it."""
+    """A sentence and the comparisons that bear on it; ``timed`` if they select differently."""
 
     text: str
     parts: tuple[Part, ...]
+    timed: bool = False
 
 
 CLAIMS = (
@@ -136,6 +137,10 @@ CLAIMS = (
 
 BEYOND = (
     Claim(
+        "Sixteen draws of the last layer against reservoir sampling",
+        (Part("", "ablations/gdumb", PAPER_LAST | {"draws": "16"}, RESERVOIR, also="gdumb"),),
+    ),
+    Claim(
         "Training with the weights instead of without",
         tuple(
             Part(name, "ablations/gdumb", choice, choice | {"weighted": "no"})
@@ -148,6 +153,7 @@ BEYOND = (
             Part(name, "ablations/gdumb", choice | {"method": f"{choice['method']}-ols"}, choice)
             for name, choice in (("last layer", PAPER_LAST), ("projection", PAPER_PROJECTION))
         ),
+        timed=True,
     ),
     Claim(
         "The sparse projection instead of the dense one",
@@ -159,6 +165,7 @@ BEYOND = (
                 PAPER_PROJECTION | {"projection": "rademacher"},
             ),
         ),
+        timed=True,
     ),
     Claim(
         "Fast instead of exact pursuit",
@@ -166,5 +173,6 @@ BEYOND = (
             Part(name, "ablations/gdumb", choice | {"mode": "fast"}, choice)
             for name, choice in (("last layer", PAPER_LAST), ("projection", PAPER_PROJECTION))
         ),
+        timed=True,
     ),
 )
