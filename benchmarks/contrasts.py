@@ -38,12 +38,12 @@ def differences(rows: Sequence[Row], left: Choice, right: Choice) -> list[Differ
 
     The time ratio compares selection: seconds of ``left`` divided by those of ``right``.
     """
-    others = {pair(row): row for row in chosen(rows, right)}
+    ours, others = chosen(rows, left), chosen(rows, right)
     matched: dict[tuple[str, int], list[tuple[Row, Row]]] = {}
-    for row in chosen(rows, left):
-        if pair(row) in others:
+    for name, row in ours.items():
+        if name in others:
             place = row["stream"], int(row["memory_size"])
-            matched.setdefault(place, []).append((row, others[pair(row)]))
+            matched.setdefault(place, []).append((row, others[name]))
     return [
         Difference(
             *place,
@@ -54,13 +54,13 @@ def differences(rows: Sequence[Row], left: Choice, right: Choice) -> list[Differ
     ]
 
 
-def chosen(rows: Sequence[Row], choice: Choice) -> list[Row]:
-    """The rows with an accuracy that have the chosen values."""
-    return [
-        row
+def chosen(rows: Sequence[Row], choice: Choice) -> dict[tuple[str, ...], Row]:
+    """The rows with an accuracy that have the chosen values; the last of those measured twice."""
+    return {
+        pair(row): row
         for row in rows
         if row["accuracy"] and all(row[column] == value for column, value in choice.items())
-    ]
+    }
 
 
 def pair(row: Row) -> tuple[str, ...]:

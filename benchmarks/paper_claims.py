@@ -23,6 +23,7 @@ LAST, PROJECTION = {"method": "gmc-last-layer"}, {"method": "gmc-projection"}
 RESERVOIR = {"method": "reservoir"}
 PAPER = {"draws": "4", "mode": "exact", "weighted": "yes"}
 PAPER_LAST = LAST | PAPER
+SIXTEEN_DRAWS = PAPER_LAST | {"draws": "16"}
 PAPER_PROJECTION = PROJECTION | PAPER | {"dim": "2000", "projection": "sparse"}
 
 
@@ -138,13 +139,20 @@ CLAIMS = (
 BEYOND = (
     Claim(
         "Sixteen draws of the last layer against reservoir sampling",
-        (Part("", "ablations/gdumb", PAPER_LAST | {"draws": "16"}, RESERVOIR, also="gdumb"),),
+        tuple(
+            Part(name, f"ablations/{experiment}", SIXTEEN_DRAWS, RESERVOIR, also=experiment)
+            for name, experiment in (("", "gdumb"), ("replay", "replay"))
+        ),
     ),
     Claim(
         "Training with the weights instead of without",
         tuple(
-            Part(name, "ablations/gdumb", choice, choice | {"weighted": "no"})
-            for name, choice in (("last layer", PAPER_LAST), ("projection", PAPER_PROJECTION))
+            Part(name, f"ablations/{file}", choice, choice | {"weighted": "no"}, also=file)
+            for name, choice, file in (
+                ("last layer", PAPER_LAST, "gdumb"),
+                ("projection", PAPER_PROJECTION, "gdumb"),
+                ("last layer, replay", PAPER_LAST, "replay"),
+            )
         ),
     ),
     Claim(

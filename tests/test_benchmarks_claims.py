@@ -12,6 +12,7 @@ from benchmarks.contrasts import differences
 from benchmarks.results import ResultsFile
 
 BETTER, SMALLER, WINDOW = CLAIMS[:3]
+METHODS = {"gmc-last-layer": 0.7, "reservoir": 0.5}
 
 
 def write(folder, name, accuracies, *, sizes=(100, 1000), seeds=(0, 1, 2), **options):
@@ -62,6 +63,24 @@ def test_rows_without_a_partner_are_left_out(tmp_path):
     rows = write(tmp_path, "gdumb", {"reservoir": lambda size, seed: 0.5}, seeds=(2, 3, 4))
     found = differences(rows, {"method": "gmc-last-layer"}, {"method": "reservoir"})
     assert [gap.accuracy.count for gap in found] == [2, 2]
+
+
+def test_what_was_measured_twice_counts_once(tmp_path):
+    (tmp_path / "again").mkdir()
+    once = write(tmp_path, "gdumb", {m: lambda size, seed: 0.5 for m in METHODS})
+    again = write(tmp_path / "again", "gdumb", {m: lambda *_, m=m: METHODS[m] for m in METHODS})
+    found = differences([*once, *again], *({"method": method} for method in METHODS))
+    assert [gap.accuracy.count for gap in found] == [3, 3]
+    assert [gap.accuracy.mean for gap in found] == pytest.approx([0.2, 0.2])
+
+
+def test_a_part_takes_what_its_file_lacks_from_another(tmp_path):
+    (tmp_path / "ablations").mkdir()
+    write(tmp_path, "gdumb", {"gmc-last-layer": lambda size, seed: 0.5}, draws=4)
+    (draws,) = (claim for claim in CLAIMS if claim.text == "Four draws are enough")
+    assert verdict(draws, tmp_path) == "not run"
+    write(tmp_path / "ablations", "gdumb", {"gmc-last-layer": lambda *_: 0.6}, draws=8)
+    assert verdict(draws, tmp_path) == "**not reproduced**, 0 of 2"
 
 
 @pytest.mark.parametrize(
