@@ -62,7 +62,7 @@ class GradientMatchingBuffer(OwningBuffer):
     :param rule: "omp", the paper's, or "ols", orthogonal least squares, which matches the gradients
         more closely but led to less accurate models with small memories.
     :param mode: "exact", the paper's picks, or "fast": another selection as good for all we
-        measured, in less than half the time.
+        measured, in about half the time.
     :param nonnegative: whether weights must be ≥ 0, so that no example is unlearnt.
     :param chunk_size: the most new examples to embed and pursue at once. None takes as many as
         ``CHUNK_BYTES`` of embeddings allow.
