@@ -113,7 +113,7 @@ CLAIMS = (
             Part(
                 f"s = {draws} against 4",
                 "ablations/gdumb",
-                LAST | PAPER | {"draws": str(draws)},
+                PAPER_LAST | {"draws": str(draws)},
                 PAPER_LAST,
                 expected,
                 also="gdumb",

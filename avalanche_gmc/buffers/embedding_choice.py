@@ -18,9 +18,9 @@ from avalanche_gmc.embedding import (
     RandomProjectionEmbedding,
 )
 
-DEFAULT_EMBEDDING = "last-layer"
+LAST_LAYER, LOCAL = "last-layer", "local"
 
-LOCAL = "local"
+DEFAULT_EMBEDDING = LAST_LAYER
 
 DIMENSIONS_PER_EXEMPLAR = 10
 """A last layer of fewer is matched before the memory is full, and the last picks mean little."""
@@ -29,7 +29,7 @@ FEWEST_DRAWS, MOST_DRAWS = 4, 16
 """The paper's, and where we stopped measuring."""
 
 _KINDS: dict[str, Any] = {
-    "last-layer": LastLayerEmbedding,
+    LAST_LAYER: LastLayerEmbedding,
     "random-projection": RandomProjectionEmbedding,
     LOCAL: LocalEmbedding,
 }
@@ -84,7 +84,7 @@ class EmbeddingChoice:
                 "call update_from_dataset(data, strategy), or give the buffer an embedding object"
             )
         options: dict[str, Any] = {"loss": _per_example_loss(strategy), "seed": self._seed}
-        if self._kind == DEFAULT_EMBEDDING:
+        if self._kind == LAST_LAYER:
             # The memory may have been resized since its embedding was built.
             state = self._pending_state or {}
             options["draws"] = state.get("draws") or last_layer_draws(model, size)
@@ -132,7 +132,10 @@ class EmbeddingChoice:
 
 
 def last_layer_draws(model: nn.Module, size: int) -> int:
-    """How many draws give the last layer's gradients enough dimensions for ``size`` exemplars."""
+    """How many draws give the last layer's gradients enough dimensions for ``size`` exemplars.
+
+    Time and memory of embedding and pursuit grow in proportion to the draws, hence a most.
+    """
     wanted = DIMENSIONS_PER_EXEMPLAR * size / LastLayerEmbedding(model, draws=1).dim
     return min(max(math.ceil(wanted), FEWEST_DRAWS), MOST_DRAWS)
 
