@@ -23,7 +23,6 @@ LAST, PROJECTION = {"method": "gmc-last-layer"}, {"method": "gmc-projection"}
 RESERVOIR = {"method": "reservoir"}
 PAPER = {"draws": "4", "mode": "exact", "weighted": "yes"}
 PAPER_LAST = LAST | PAPER
-SIXTEEN_DRAWS = PAPER_LAST | {"draws": "16"}
 PAPER_PROJECTION = PROJECTION | PAPER | {"dim": "2000", "projection": "sparse"}
 
 
@@ -62,17 +61,18 @@ class Claim:
 
 CLAIMS = (
     Claim(
-        "GMC improves on reservoir sampling at all memory sizes",
-        (
-            Part("last layer", "gdumb", PAPER_LAST, RESERVOIR, "better"),
-            Part("projection", "gdumb", PAPER_PROJECTION, RESERVOIR, "better"),
-        ),
+        "GMC improves on reservoir sampling at all memory sizes: with projected gradients",
+        (Part("projection", "gdumb", PAPER_PROJECTION, RESERVOIR, "better"),),
     ),
     Claim(
-        "It does so by more the smaller the memory",
+        "The same with last-layer gradients",
+        (Part("last layer", "gdumb", PAPER_LAST, RESERVOIR, "better"),),
+    ),
+    Claim(
+        "By more the smaller the memory, with either",
         (
-            Part("last layer", "gdumb", PAPER_LAST, RESERVOIR, SHRINKING),
             Part("projection", "gdumb", PAPER_PROJECTION, RESERVOIR, SHRINKING),
+            Part("last layer", "gdumb", PAPER_LAST, RESERVOIR, SHRINKING),
         ),
     ),
     Claim(
@@ -138,10 +138,15 @@ CLAIMS = (
 
 BEYOND = (
     Claim(
-        "Sixteen draws of the last layer against reservoir sampling",
+        "More draws of the last layer against reservoir sampling",
         tuple(
-            Part(name, f"ablations/{experiment}", SIXTEEN_DRAWS, RESERVOIR, also=experiment)
-            for name, experiment in (("", "gdumb"), ("replay", "replay"))
+            Part(name, f"ablations/{experiment}", PAPER_LAST | options, RESERVOIR, also=experiment)
+            for name, experiment, options in (
+                ("s = 16", "gdumb", {"draws": "16"}),
+                ("s = 16, fast", "gdumb", {"draws": "16", "mode": "fast"}),
+                ("s = 39, fast", "gdumb", {"draws": "39", "mode": "fast"}),
+                ("s = 16, replay", "replay", {"draws": "16"}),
+            )
         ),
     ),
     Claim(

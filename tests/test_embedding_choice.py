@@ -1,5 +1,6 @@
 """How many draws a memory takes when it builds its embedding itself."""
 
+import warnings
 from types import SimpleNamespace
 
 import pytest
@@ -34,9 +35,13 @@ def contents(buffer: GradientMatchingBuffer):
 
 
 @pytest.mark.parametrize(
-    ("size", "draws"), [(1, 4), (8, 4), (9, 5), (10, 5), (11, 6), (32, 16), (33, 16), (10**6, 16)]
+    ("size", "draws"),
+    [
+        *[(1, 4), (8, 4), (9, 5), (10, 5), (11, 6), (32, 16), (33, 16)],
+        *[(160, 16), (161, 17), (300, 30), (640, 64), (641, 64), (10**6, 64)],
+    ],
 )
-def test_ten_dimensions_per_exemplar_between_the_papers_draws_and_sixteen(size, draws):
+def test_ten_dimensions_per_exemplar_where_sixteen_draws_have_them_and_two_anyway(size, draws):
     assert LastLayerEmbedding(model(), draws=1).dim == PER_DRAW
     assert last_layer_draws(model(), size) == draws
 
@@ -73,3 +78,20 @@ def test_other_embeddings_keep_theirs(spec):
     buffer = GradientMatchingBuffer(300, embedding)
     buffer.update_from_dataset(examples(40), SimpleNamespace(model=model()))
     assert buffer.state_dict()["embedding"]["draws"] == (2 if spec == "given" else 4)
+
+
+def test_an_embedding_with_fewer_dimensions_than_exemplars_is_warned_of():
+    embedding = LastLayerEmbedding(model(), draws=2)  # 40 dimensions
+    with pytest.warns(UserWarning, match="40 dimensions for 41 exemplars"):
+        GradientMatchingBuffer(41, embedding).update_from_dataset(examples(60))
+
+
+@pytest.mark.parametrize(
+    ("size", "draws"), [(40, 2), (41, None), (60, 2)], ids=["enough", "built here", "all kept"]
+)
+def test_no_warning_where_there_is_no_reason(size, draws):
+    embedding = None if draws is None else LastLayerEmbedding(model(), draws=draws)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        buffer = GradientMatchingBuffer(size, embedding)
+        buffer.update_from_dataset(examples(60), SimpleNamespace(model=model()))

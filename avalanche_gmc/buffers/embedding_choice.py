@@ -25,8 +25,11 @@ DEFAULT_EMBEDDING = LAST_LAYER
 DIMENSIONS_PER_EXEMPLAR = 10
 """A last layer of fewer is matched before the memory is full, and the last picks mean little."""
 
-FEWEST_DRAWS, MOST_DRAWS = 4, 16
-"""The paper's, and where we stopped measuring."""
+FEWEST_DIMENSIONS_PER_EXEMPLAR = 2
+"""Worth more draws than usual: with fewer, a random memory is as good."""
+
+FEWEST_DRAWS, USUAL_DRAWS, MOST_DRAWS = 4, 16, 64
+"""The paper's; as many as ten dimensions per exemplar may take; as many as two may."""
 
 _KINDS: dict[str, Any] = {
     LAST_LAYER: LastLayerEmbedding,
@@ -134,10 +137,12 @@ class EmbeddingChoice:
 def last_layer_draws(model: nn.Module, size: int) -> int:
     """How many draws give the last layer's gradients enough dimensions for ``size`` exemplars.
 
-    Time and memory of embedding and pursuit grow in proportion to the draws, hence a most.
+    Time and memory of embedding and pursuit grow in proportion to the draws, hence the limits.
     """
-    wanted = DIMENSIONS_PER_EXEMPLAR * size / LastLayerEmbedding(model, draws=1).dim
-    return min(max(math.ceil(wanted), FEWEST_DRAWS), MOST_DRAWS)
+    exemplars = size / LastLayerEmbedding(model, draws=1).dim
+    good = min(math.ceil(DIMENSIONS_PER_EXEMPLAR * exemplars), USUAL_DRAWS)
+    needed = min(math.ceil(FEWEST_DIMENSIONS_PER_EXEMPLAR * exemplars), MOST_DRAWS)
+    return max(good, needed, FEWEST_DRAWS)
 
 
 def _per_example_loss(strategy: Any) -> Any:

@@ -58,7 +58,7 @@ class GradientMatchingBuffer(OwningBuffer):
         at the current weights, where the exemplars are embedded again at every update and stand for
         the past. None is ``"last-layer"``, which costs less than projections and chooses as well
         if it has about ten dimensions per exemplar: where the paper's 4 draws have fewer, up to 16
-        are taken.
+        are taken, and up to 64 where 16 have fewer than two.
     :param rule: "omp", the paper's, or "ols", orthogonal least squares, which matches the gradients
         more closely but led to less accurate models with small memories.
     :param mode: "exact", the paper's picks, or "fast": another selection as good for all we

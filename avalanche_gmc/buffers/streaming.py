@@ -17,6 +17,7 @@ memory, the same everywhere, of which it contributes its share to a pursuit.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -156,6 +157,13 @@ class StreamingPursuit:
         size = 0 if dictionary is None else min(max_size, len(dictionary))
         if dictionary is None or memory.target is None or size == 0:
             return Memory(target=memory.target, num_seen=memory.num_seen, residual_norm=1.0)
+        if dictionary.dim < size:
+            warnings.warn(
+                f"the embedding has {dictionary.dim} dimensions for {size} exemplars: it is "
+                "matched before the memory is full, which may then be no better than a random "
+                "one; give the embedding more draws, or projections of a larger dim",
+                stacklevel=2,
+            )
         coreset = orthogonal_matching_pursuit(
             dictionary,
             memory.target,

@@ -37,7 +37,8 @@ class LastLayerEmbedding(DrawsEmbedding[_Store]):
     last picks are of little use.
 
     :param model: a callable that returns a fresh model, or a module with ``reset_parameters()``.
-    :param draws: S; the paper's 4. A memory that makes its embedding itself takes up to 16.
+    :param draws: S; the paper's 4. A memory that makes its embedding itself takes more if it
+        is large.
     :param loss: ``loss(outputs, targets)`` with one value per example; None is cross entropy.
     :param layer: name of the final ``nn.Linear``, if it shall not be found.
     :param batch_size: examples per pass; it bounds the memory and changes nothing else. None
