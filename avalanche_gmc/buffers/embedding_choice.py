@@ -22,14 +22,14 @@ LAST_LAYER, LOCAL = "last-layer", "local"
 
 DEFAULT_EMBEDDING = LAST_LAYER
 
-DIMENSIONS_PER_EXEMPLAR = 10
-"""A last layer of fewer is matched before the memory is full, and the last picks mean little."""
+PAPERS_DRAWS = 4
 
-FEWEST_DIMENSIONS_PER_EXEMPLAR = 2
-"""Worth more draws than usual: with fewer, a random memory is as good."""
+GOOD_DIMENSIONS, DRAWS_FOR_GOOD = 10, 16
+"""Dimensions per exemplar that pay, and the most draws to spend on them. With fewer dimensions the
+last layer is matched before the memory is full, and the last picks mean little."""
 
-FEWEST_DRAWS, USUAL_DRAWS, MOST_DRAWS = 4, 16, 64
-"""The paper's; as many as ten dimensions per exemplar may take; as many as two may."""
+NEEDED_DIMENSIONS, DRAWS_FOR_NEEDED = 2, 64
+"""The same for what a memory must have to be better than a random one."""
 
 _KINDS: dict[str, Any] = {
     LAST_LAYER: LastLayerEmbedding,
@@ -139,10 +139,10 @@ def last_layer_draws(model: nn.Module, size: int) -> int:
 
     Time and memory of embedding and pursuit grow in proportion to the draws, hence the limits.
     """
-    exemplars = size / LastLayerEmbedding(model, draws=1).dim
-    good = min(math.ceil(DIMENSIONS_PER_EXEMPLAR * exemplars), USUAL_DRAWS)
-    needed = min(math.ceil(FEWEST_DIMENSIONS_PER_EXEMPLAR * exemplars), MOST_DRAWS)
-    return max(good, needed, FEWEST_DRAWS)
+    per_dimension = size / LastLayerEmbedding(model, draws=1).dim
+    good = min(math.ceil(GOOD_DIMENSIONS * per_dimension), DRAWS_FOR_GOOD)
+    needed = min(math.ceil(NEEDED_DIMENSIONS * per_dimension), DRAWS_FOR_NEEDED)
+    return max(PAPERS_DRAWS, good, needed)
 
 
 def _per_example_loss(strategy: Any) -> Any:
