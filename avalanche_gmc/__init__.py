@@ -6,16 +6,20 @@ from avalanche_gmc.buffers import (
     GreedyClassBalancedBuffer,
     SlidingWindowBuffer,
 )
-from avalanche_gmc.dictionary import DenseDictionary, Dictionary, LastLayerDictionary
+from avalanche_gmc.dictionary import (
+    DenseDictionary,
+    Dictionary,
+    LastLayerDictionary,
+    ShardedDictionary,
+)
 from avalanche_gmc.embedding import (
     LastLayerEmbedding,
     LocalEmbedding,
     RandomProjectionEmbedding,
 )
-from avalanche_gmc.matching_pursuit import Coreset, orthogonal_matching_pursuit
 from avalanche_gmc.metrics import coreset_metrics
 from avalanche_gmc.plugins import CoresetGDumbPlugin, CoresetReplayPlugin
-from avalanche_gmc.sharded import ShardedDictionary
+from avalanche_gmc.pursuit import Coreset, orthogonal_matching_pursuit
 from avalanche_gmc.strategies import CoresetGDumb, CoresetReplay
 
 __all__ = [

@@ -115,7 +115,7 @@ def extra_bytes(shape: Shape) -> float:
 
 
 def wire_bytes(shape: Shape) -> float:
-    """Bytes that a rank receives in one round, as ``avalanche_gmc.sharded_scoreboard`` counts them.
+    """Bytes that a rank receives in one round, as ``pursuit.sharded_scoreboard`` says.
 
     A reduction passes each byte twice through every rank (in a ring), a gathering once from each.
     """

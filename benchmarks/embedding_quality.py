@@ -35,7 +35,7 @@ from avalanche_gmc.embedding import (
     RandomProjectionEmbedding,
 )
 from avalanche_gmc.initialization import derive_seed, fresh_draws
-from avalanche_gmc.matching_pursuit import orthogonal_matching_pursuit
+from avalanche_gmc.pursuit.matching_pursuit import orthogonal_matching_pursuit
 from benchmarks import UsageError
 from benchmarks.arrays import fashion_mnist
 from benchmarks.models import channels_last, cnn

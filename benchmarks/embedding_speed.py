@@ -39,8 +39,8 @@ from avalanche_gmc.embedding import LastLayerEmbedding, RandomProjectionEmbeddin
 from avalanche_gmc.embedding.examples import Examples
 from avalanche_gmc.embedding.losses import ExampleLoss
 from avalanche_gmc.embedding.per_example import PerExampleGradients, Piece
+from avalanche_gmc.embedding.projection import PROJECTIONS
 from avalanche_gmc.initialization import fresh_draws
-from avalanche_gmc.projection import PROJECTIONS
 from benchmarks import UsageError
 from benchmarks.memory import peak_memory
 from benchmarks.models import channels_last, cnn, count_parameters, mlp, resnet18

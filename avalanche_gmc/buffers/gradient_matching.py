@@ -24,7 +24,7 @@ from avalanche_gmc.buffers.streaming import Batch, Memory, StreamingPursuit, who
 from avalanche_gmc.collectives import Ranks
 from avalanche_gmc.embedding import GradientEmbedding
 from avalanche_gmc.exemplars import Exemplars
-from avalanche_gmc.matching_pursuit import MODES, RULES
+from avalanche_gmc.pursuit.matching_pursuit import MODES, RULES
 
 CHUNK_BYTES = 2**29
 """Embeddings of new examples held at once if no ``chunk_size`` is given: 512 MiB."""

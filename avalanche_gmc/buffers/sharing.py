@@ -15,7 +15,7 @@ from avalanche.distributed import DistributedHelper
 
 from avalanche_gmc.collectives import Ranks
 from avalanche_gmc.dictionary import Dictionary
-from avalanche_gmc.sharded import ShardedDictionary
+from avalanche_gmc.dictionary.sharded import ShardedDictionary
 
 
 def running_ranks() -> Ranks | None:

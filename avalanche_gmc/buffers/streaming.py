@@ -28,9 +28,9 @@ from torch import Tensor
 
 from avalanche_gmc.collectives import Ranks
 from avalanche_gmc.dictionary import Dictionary
+from avalanche_gmc.dictionary.sharded import ShardedDictionary
 from avalanche_gmc.exemplars import Exemplars
-from avalanche_gmc.matching_pursuit import orthogonal_matching_pursuit
-from avalanche_gmc.sharded import ShardedDictionary
+from avalanche_gmc.pursuit import orthogonal_matching_pursuit
 
 POOL_SHARE = 4
 """A pursuit waits for as many new examples as a quarter of the memory."""

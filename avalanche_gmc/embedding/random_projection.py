@@ -16,8 +16,8 @@ from avalanche_gmc.embedding.base import BatchSizes, DrawsEmbedding, require_fin
 from avalanche_gmc.embedding.forward import parameter_like
 from avalanche_gmc.embedding.losses import Loss
 from avalanche_gmc.embedding.per_example import PerExampleGradients
+from avalanche_gmc.embedding.projection import PROJECTIONS, Projection
 from avalanche_gmc.initialization import ModelOrFactory
-from avalanche_gmc.projection import PROJECTIONS, Projection
 
 BATCH_SIZES = {
     "sparse": BatchSizes(vectors=64, others=64),

@@ -7,7 +7,7 @@ from typing import Any
 
 from avalanche_gmc.exemplars import with_weights
 from avalanche_gmc.plugins.loading import gathering
-from avalanche_gmc.plugins.memory import resolve_policy, update_memory
+from avalanche_gmc.plugins.policy import resolve_policy, update_memory
 from avalanche_gmc.plugins.restart import Restart
 from avalanche_gmc.plugins.stream_end import StreamEnd
 from avalanche_gmc.plugins.weighted_loss import WeightedLossPlugin, memory_weights

@@ -33,7 +33,7 @@ from torch.utils.data import (
 )
 
 from avalanche_gmc.exemplars import WEIGHTS
-from avalanche_gmc.plugins.fixed_items import has_fixed_items
+from avalanche_gmc.exemplars.fixed_items import has_fixed_items
 from avalanche_gmc.plugins.weighted_loss import joint_weights, weights_column
 
 Collate = Callable[[list[Any]], Any]

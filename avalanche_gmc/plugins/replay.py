@@ -8,7 +8,7 @@ from avalanche.benchmarks.utils.data_loader import ReplayDataLoader
 
 from avalanche_gmc.exemplars import with_weights
 from avalanche_gmc.plugins.loading import gathering
-from avalanche_gmc.plugins.memory import resolve_policy, update_memory
+from avalanche_gmc.plugins.policy import resolve_policy, update_memory
 from avalanche_gmc.plugins.weighted_loss import WeightedLossPlugin, memory_weights
 
 LOADER_OPTIONS = ("pin_memory", "persistent_workers", "ffcv_args")

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from avalanche_gmc.projection import PROJECTIONS, random_signs
+from avalanche_gmc.embedding.projection import PROJECTIONS, random_signs
 
 KINDS = pytest.mark.parametrize("kind", list(PROJECTIONS))
 
@@ -52,7 +52,7 @@ def test_projections_are_linear_and_add_up(kind: str) -> None:
 
 @KINDS
 def test_chunks_of_the_matrix_are_not_repeated(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("avalanche_gmc.projection.CHUNK_ENTRIES", 4 * 50)
+    monkeypatch.setattr("avalanche_gmc.embedding.projection.CHUNK_ENTRIES", 4 * 50)
     rows = matrix(kind, 200, 50)
     assert len({tuple(row.tolist()) for row in rows}) > 80  # of 100 sparse, 2^50 dense rows
 

@@ -13,10 +13,10 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from avalanche_gmc.basis import Basis
-from avalanche_gmc.pool import Pool
-from avalanche_gmc.scoreboard import Scoreboard
-from avalanche_gmc.triangle import Triangle
+from avalanche_gmc.pursuit.basis import Basis
+from avalanche_gmc.pursuit.candidates import Pool
+from avalanche_gmc.pursuit.scoreboard import Scoreboard
+from avalanche_gmc.pursuit.triangle import Triangle
 
 LONGEST_TRIAL = {"exact": 31, "fast": 47}
 """With the residual, exact mode multiplies the dictionary with 32 columns."""

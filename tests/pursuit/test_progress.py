@@ -24,12 +24,12 @@ from avalanche_gmc import (
     LastLayerEmbedding,
     RandomProjectionEmbedding,
     orthogonal_matching_pursuit,
-    progress,
 )
-from avalanche_gmc.basis import Basis
 from avalanche_gmc.embedding import last_layer
-from avalanche_gmc.pool import Pool
-from avalanche_gmc.triangle import Triangle
+from avalanche_gmc.pursuit import progress
+from avalanche_gmc.pursuit.basis import Basis
+from avalanche_gmc.pursuit.candidates import Pool
+from avalanche_gmc.pursuit.triangle import Triangle
 
 FEATURES = 6
 

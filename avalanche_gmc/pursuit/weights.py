@@ -13,12 +13,12 @@ import torch
 from torch import Tensor
 
 from avalanche_gmc.dictionary import Dictionary
-from avalanche_gmc.nonnegative import (
+from avalanche_gmc.pursuit.nonnegative import (
     cholesky,
     nonnegative_least_squares,
     nonnegative_refit,
 )
-from avalanche_gmc.triangle import Triangle
+from avalanche_gmc.pursuit.triangle import Triangle
 
 PROXIMITY = 1e-6
 """Pull towards the shared weights where several sweeps leave the match underdetermined."""

@@ -12,7 +12,7 @@ from avalanche.benchmarks.utils import AvalancheDataset
 from torch import Tensor
 
 from avalanche_gmc.buffers.base import OwningBuffer, checked_size
-from avalanche_gmc.buffers.sieve import Array, Sieves
+from avalanche_gmc.buffers.baselines.sieve import Array, Sieves
 from avalanche_gmc.embedding.examples import Examples
 from avalanche_gmc.exemplars import Exemplars
 

@@ -7,8 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from avalanche_gmc import triangle
-from avalanche_gmc.triangle import Triangle
+from avalanche_gmc.pursuit import triangle
+from avalanche_gmc.pursuit.triangle import Triangle
 
 SIZES = st.integers(1, 30)
 WIDTHS = st.integers(1, 9)

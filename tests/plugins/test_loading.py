@@ -11,8 +11,8 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset, default_collate
 from torchvision import transforms
 
 from avalanche_gmc.exemplars import materialize, with_weights
+from avalanche_gmc.exemplars.fixed_items import has_fixed_items
 from avalanche_gmc.plugins import loading
-from avalanche_gmc.plugins.fixed_items import has_fixed_items
 from avalanche_gmc.plugins.loading import GatheringLoader, gathering
 
 

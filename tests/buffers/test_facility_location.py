@@ -9,7 +9,7 @@ from avalanche.benchmarks.utils.transform_groups import TransformGroups
 from torch.utils.data import TensorDataset
 
 from avalanche_gmc.buffers import FacilityLocationBuffer
-from avalanche_gmc.buffers.sieve import Sieves
+from avalanche_gmc.buffers.baselines.sieve import Sieves
 
 
 def points(size, seed=0, clusters=8, features=5):

@@ -25,7 +25,7 @@ from avalanche_gmc.embedding import (
 )
 from avalanche_gmc.embedding.examples import Examples
 from avalanche_gmc.initialization import fresh_draws
-from avalanche_gmc.matching_pursuit import orthogonal_matching_pursuit
+from avalanche_gmc.pursuit.matching_pursuit import orthogonal_matching_pursuit
 from benchmarks.models import cnn, mlp
 
 SHAPE = (1, 16, 16)

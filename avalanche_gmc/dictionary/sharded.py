@@ -15,7 +15,7 @@ from torch import Tensor
 from typing_extensions import Self
 
 from avalanche_gmc.collectives import Ranks, RankValueError, Traffic
-from avalanche_gmc.dictionary import Dictionary
+from avalanche_gmc.dictionary.base import Dictionary
 
 MAKING = "making a sharded dictionary"
 PACKED_BYTES = 2**26

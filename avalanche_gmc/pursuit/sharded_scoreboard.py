@@ -39,8 +39,8 @@ from torch import Tensor
 
 from avalanche_gmc.collectives import RankFailure
 from avalanche_gmc.dictionary import Dictionary
-from avalanche_gmc.scoreboard import Leaders, Particulars, PickedPart, Scoreboard
-from avalanche_gmc.sharded import ShardedDictionary
+from avalanche_gmc.dictionary.sharded import ShardedDictionary
+from avalanche_gmc.pursuit.scoreboard import Leaders, Particulars, PickedPart, Scoreboard
 
 T = TypeVar("T")
 NOBODY = torch.iinfo(torch.long).max

@@ -23,7 +23,7 @@ from avalanche.benchmarks.utils import AvalancheDataset
 from avalanche.benchmarks.utils.data_attribute import DataAttribute
 from PIL import Image
 
-from avalanche_gmc.transform_levels import Levels, current_group, key, lay_over, locate
+from avalanche_gmc.exemplars.transform_levels import Levels, current_group, key, lay_over, locate
 
 WEIGHTS = "exemplar_weights"
 """The data attribute in which :func:`with_weights` puts the weights."""

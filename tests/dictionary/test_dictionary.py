@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reference import dense_last_layer
 
-import avalanche_gmc.dictionary as dictionary_module
+import avalanche_gmc.dictionary.last_layer as dictionary_module
 from avalanche_gmc import DenseDictionary, Dictionary, LastLayerDictionary
 
 
@@ -86,7 +86,7 @@ def test_small_blocks_give_the_same_answers(make, monkeypatch):
     vectors = torch.randn(dictionary.dim, 5, dtype=torch.float64)
     whole = dictionary.correlate(vectors), dictionary.sum()
     monkeypatch.setattr(dictionary_module, "CHUNK_ELEMENTS", 1)
-    monkeypatch.setattr(dictionary_module, "BLOCK_ROWS", 2)
+    monkeypatch.setattr("avalanche_gmc.dictionary.dense.BLOCK_ROWS", 2)
     torch.testing.assert_close((dictionary.correlate(vectors), dictionary.sum()), whole)
 
 

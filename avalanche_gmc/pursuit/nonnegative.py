@@ -19,7 +19,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from avalanche_gmc.triangle import Triangle
+from avalanche_gmc.pursuit.triangle import Triangle
 
 PATIENCE = 3
 """Full exchanges allowed without fewer violations before falling back to single ones."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from avalanche_gmc.triangle import Triangle
+from avalanche_gmc.pursuit.triangle import Triangle
 
 
 class Basis:

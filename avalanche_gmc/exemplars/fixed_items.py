@@ -18,7 +18,7 @@ from avalanche.benchmarks.utils.transforms import (
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from avalanche_gmc.exemplars import _OwnedSamples
+from avalanche_gmc.exemplars.owned import _OwnedSamples
 
 _FIXED_TORCHVISION = frozenset(
     {

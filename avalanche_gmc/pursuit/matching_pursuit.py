@@ -25,11 +25,11 @@ import torch
 from torch import Tensor
 
 from avalanche_gmc.dictionary import DenseDictionary, Dictionary
-from avalanche_gmc.progress import Progress, progress_bar
-from avalanche_gmc.scoreboard import Scoreboard
-from avalanche_gmc.sharded_scoreboard import scoreboard_of, start_together
-from avalanche_gmc.sweep import Sweep
-from avalanche_gmc.weights import PickedAtoms, fit_sweep, share_between_sweeps
+from avalanche_gmc.pursuit.progress import Progress, progress_bar
+from avalanche_gmc.pursuit.scoreboard import Scoreboard
+from avalanche_gmc.pursuit.sharded_scoreboard import scoreboard_of, start_together
+from avalanche_gmc.pursuit.sweep import Sweep
+from avalanche_gmc.pursuit.weights import PickedAtoms, fit_sweep, share_between_sweeps
 
 RULES = ("omp", "ols")
 MODES = ("exact", "fast")

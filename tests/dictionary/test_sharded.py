@@ -19,10 +19,10 @@ from avalanche_gmc import (
     LastLayerDictionary,
     ShardedDictionary,
     orthogonal_matching_pursuit,
-    sweep,
 )
 from avalanche_gmc.collectives import RankFailure, RankValueError, Traffic
-from avalanche_gmc.sharded_scoreboard import ShardedScoreboard
+from avalanche_gmc.pursuit import sweep
+from avalanche_gmc.pursuit.sharded_scoreboard import ShardedScoreboard
 
 RULES = pytest.mark.parametrize("rule", ["omp", "ols"])
 MODES = pytest.mark.parametrize("mode", ["exact", "fast"])

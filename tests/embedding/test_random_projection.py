@@ -8,7 +8,7 @@ from gradient_oracle import MODELS, gradient_loop, make_examples
 from torch import Tensor, nn
 
 from avalanche_gmc.embedding import RandomProjectionEmbedding
-from avalanche_gmc.projection import PROJECTIONS
+from avalanche_gmc.embedding.projection import PROJECTIONS
 
 KINDS = pytest.mark.parametrize("projection", ["sparse", "rademacher"])
 

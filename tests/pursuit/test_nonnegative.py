@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import nnls
 
-from avalanche_gmc import nonnegative
-from avalanche_gmc.nonnegative import nonnegative_least_squares, nonnegative_refit
-from avalanche_gmc.triangle import Triangle
+from avalanche_gmc.pursuit import nonnegative
+from avalanche_gmc.pursuit.nonnegative import nonnegative_least_squares, nonnegative_refit
+from avalanche_gmc.pursuit.triangle import Triangle
 
 
 def problem(rows: int, columns: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:

@@ -14,8 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from avalanche_gmc.basis import Basis
-from avalanche_gmc.scoreboard import DEPENDENT, Scoreboard
+from avalanche_gmc.pursuit.basis import Basis
+from avalanche_gmc.pursuit.scoreboard import DEPENDENT, Scoreboard
 
 POOL_PER_PICK = 5
 """A trial of more than a fifth of the pool soon picks what atoms outside would do better."""

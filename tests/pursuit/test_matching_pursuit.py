@@ -18,8 +18,8 @@ from avalanche_gmc import (
     DenseDictionary,
     LastLayerDictionary,
     orthogonal_matching_pursuit,
-    sweep,
 )
+from avalanche_gmc.pursuit import sweep
 
 RULES = pytest.mark.parametrize("rule", ["omp", "ols"])
 MODES = pytest.mark.parametrize("mode", ["exact", "fast"])

@@ -28,7 +28,7 @@ from avalanche_gmc.collectives import RankFailure, Ranks
 from avalanche_gmc.exemplars import with_weights
 from avalanche_gmc.plugins.loading import gathering
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def torchrun(ranks: int, folder: Path) -> list[dict[str, Any]]:

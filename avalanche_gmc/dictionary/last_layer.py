@@ -1,0 +1,123 @@
+"""Gradients of a last linear layer, held as their two factors.
+
+Letters: N atoms, D dimensions, b vectors at once, m chosen atoms, S draws, K outputs, H features
+(H counts the constant 1 of the bias where there is one).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+from typing_extensions import Self
+
+from avalanche_gmc.dictionary.base import Dictionary, check_floating, check_same, widest
+
+CHUNK_ELEMENTS = 2**23
+"""Temporaries stay below this many numbers (32 MiB of float32)."""
+
+
+class LastLayerDictionary(Dictionary):
+    """Gradients of a linear layer: atom n is ``errors[s, n] ⊗ features[s, n]``, draw by draw.
+
+    Holds N·S·(K+H) numbers instead of N·S·K·H, and no operation materialises more than a chunk.
+
+    :param errors: S×N×K, the gradient of the loss with respect to the layer's outputs.
+    :param features: S×N×H, the layer's inputs (with a constant 1 for the bias, if there is one).
+    """
+
+    def __init__(self, errors: Tensor, features: Tensor) -> None:
+        if errors.ndim != 3 or features.ndim != 3 or errors.shape[:2] != features.shape[:2]:
+            raise ValueError(
+                "errors must be S×N×K and features S×N×H with the same S and N, "
+                f"got shapes {tuple(errors.shape)} and {tuple(features.shape)}."
+            )
+        check_floating("errors", errors)
+        check_same("dtype", errors.dtype, features.dtype)
+        check_same("device", errors.device, features.device)
+        self.errors = errors
+        self.features = features
+
+    @property
+    def num_atoms(self) -> int:
+        return self.errors.shape[1]
+
+    @property
+    def dim(self) -> int:
+        return self.errors.shape[0] * self.errors.shape[2] * self.features.shape[2]
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.errors.dtype
+
+    @property
+    def device(self) -> torch.device:
+        return self.errors.device
+
+    @property
+    def nbytes(self) -> int:
+        return self.errors.nbytes + self.features.nbytes
+
+    def correlate(self, vectors: Tensor) -> Tensor:
+        # <e ⊗ f, V> = e · (V f): one product of the features with all vectors at once, then a
+        # weighted sum over the K outputs.
+        draws, num_atoms, outputs = self.errors.shape
+        matrices = vectors.to(self.errors).reshape(draws, outputs, self.features.shape[2], -1)
+        count = matrices.shape[3]
+        folded = matrices.permute(0, 2, 1, 3).reshape(draws, -1, outputs * count)
+        result = self.errors.new_zeros(num_atoms, count)
+        for start, stop in _chunks(num_atoms, outputs * count):
+            for errors, features, weights in zip(self.errors, self.features, folded, strict=True):
+                mixed = (features[start:stop] @ weights).view(-1, outputs, count)
+                result[start:stop] += torch.einsum("nk,nkb->nb", errors[start:stop], mixed)
+        return result[:, 0] if vectors.ndim == 1 else result
+
+    def norms(self) -> Tensor:
+        wide = widest(self.device)
+        errors = torch.linalg.vector_norm(self.errors, dim=2, dtype=wide)
+        features = torch.linalg.vector_norm(self.features, dim=2, dtype=wide)
+        norms: Tensor = torch.linalg.vector_norm(errors * features, dim=0)
+        return norms
+
+    def rows(self, indices: Tensor) -> Tensor:
+        errors, features = self.errors[:, indices], self.features[:, indices]
+        return torch.einsum("smk,smh->mskh", errors, features).reshape(len(indices), self.dim)
+
+    def sum(self) -> Tensor:
+        total = self.errors.new_zeros(self.dim, dtype=widest(self.device))
+        for start, stop in _chunks(self.num_atoms, self.errors.shape[2] + self.features.shape[2]):
+            errors = self.errors[:, start:stop].to(total.dtype)
+            total += (errors.mT @ self.features[:, start:stop].to(total.dtype)).flatten()
+        return total
+
+    def take(self, indices: Tensor) -> Self:
+        return type(self)(self.errors[:, indices], self.features[:, indices])
+
+    def concat(self, other: Self) -> Self:
+        for name in ("errors", "features"):
+            ours, theirs = getattr(self, name), getattr(other, name)
+            check_same(f"shape of {name}", ours.shape[::2], theirs.shape[::2])
+        return type(self)(
+            torch.cat([self.errors, other.errors], dim=1),
+            torch.cat([self.features, other.features], dim=1),
+        )
+
+    def packed(self, indices: Tensor) -> Tensor:
+        both = torch.cat([self.errors[:, indices], self.features[:, indices]], dim=2)
+        return both.transpose(0, 1).flatten(1)
+
+    def unpacked(self, packed: Tensor) -> Self:
+        (draws, _, outputs), features = self.errors.shape, self.features.shape[2]
+        both = packed.view(len(packed), draws, outputs + features).transpose(0, 1)
+        return type(self)(both[:, :, :outputs].contiguous(), both[:, :, outputs:].contiguous())
+
+    def to(self, device: torch.device | str) -> Self:
+        return type(self)(self.errors.to(device), self.features.to(device))
+
+
+def _chunks(num_atoms: int, numbers_per_atom: int) -> Iterator[tuple[int, int]]:
+    """Ranges of atoms whose temporaries stay below ``CHUNK_ELEMENTS``."""
+    step = max(1, CHUNK_ELEMENTS // max(1, numbers_per_atom))
+    for start in range(0, num_atoms, step):
+        yield start, min(num_atoms, start + step)
