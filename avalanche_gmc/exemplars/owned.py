@@ -21,9 +21,9 @@ import numpy as np
 import torch
 from avalanche.benchmarks.utils import AvalancheDataset
 from avalanche.benchmarks.utils.data_attribute import DataAttribute
-from PIL import Image
 
 from avalanche_gmc.exemplars.transform_levels import Levels, current_group, key, lay_over, locate
+from avalanche_gmc.exemplars.values import OwnedValues, copied, digest
 
 WEIGHTS = "exemplar_weights"
 """The data attribute in which :func:`with_weights` puts the weights."""
@@ -137,6 +137,10 @@ class Exemplars:
         own = (e._replace(attributes=tuple(e.attributes[p] for p in places)) for e in self._items)
         return Exemplars(_with_shared_levels([*own, *other._items]), theirs)
 
+    def digest(self) -> str:
+        """A short text, equal for equal samples and attributes in equal order."""
+        return digest([(item.sample, item.attributes) for item in self._items])
+
     def dataset(self) -> AvalancheDataset:
         """The exemplars as an AvalancheDataset, the same object at every call."""
         if self._dataset is None:
@@ -146,7 +150,9 @@ class Exemplars:
     def _build(self) -> AvalancheDataset:
         layout = self._known_layout
         attributes = [
-            DataAttribute([e.attributes[k] for e in self._items], name, use_in_getitem=shown)
+            DataAttribute(
+                OwnedValues(e.attributes[k] for e in self._items), name, use_in_getitem=shown
+            )
             for k, (name, shown) in enumerate(layout.attributes.items())
         ]
         owned = layout.dataset_class(
@@ -173,16 +179,13 @@ def check_dataset(dataset: Any) -> None:
         )
 
 
-class _OwnedSamples(list[Any]):
-    """A leaf whose samples are copies already: they need not be copied again."""
-
-
 def _copy_exemplar(dataset: AvalancheDataset, index: int) -> _Exemplar:
     leaf, position, levels = locate(dataset, index)
-    sample = leaf[position]
-    if not isinstance(leaf, _OwnedSamples):
-        sample = _own_sample(sample)
-    attributes = tuple(_own(attribute[index]) for attribute in dataset._data_attributes.values())
+    if isinstance(leaf, OwnedValues):
+        sample = leaf.original(position)
+    else:
+        sample = _own_sample(leaf[position])
+    attributes = tuple(copied(attribute[index]) for attribute in dataset._data_attributes.values())
     return _Exemplar(sample, attributes, levels)
 
 
@@ -193,20 +196,7 @@ def _own_sample(sample: Any) -> tuple[Any, ...]:
             "other samples cannot be kept in a memory"
         )
     # A tuple, because AvalancheDataset.__getitem__ appends attributes to list samples in place.
-    return tuple(_own(value) for value in sample)
-
-
-def _own(value: Any) -> Any:
-    """Copy what may be a view of something larger."""
-    if isinstance(value, torch.Tensor):
-        return value.detach().clone()
-    if isinstance(value, (np.ndarray, Image.Image)):
-        return value.copy()  # Image.fromarray shares the array's memory
-    if isinstance(value, dict):
-        return {name: _own(item) for name, item in value.items()}
-    if type(value) in (tuple, list):
-        return type(value)(_own(item) for item in value)
-    return value
+    return tuple(copied(value) for value in sample)
 
 
 def _with_shared_levels(items: list[_Exemplar]) -> list[_Exemplar]:
@@ -225,7 +215,7 @@ def _transformed(items: list[_Exemplar]) -> AvalancheDataset:
     for i, item in enumerate(items):
         members[id(item.levels)].append(i)
     leaves = [
-        lay_over(_OwnedSamples(items[i].sample for i in group), items[group[0]].levels)
+        lay_over(OwnedValues(items[i].sample for i in group), items[group[0]].levels)
         for group in members.values()
     ]
     if len(leaves) == 1:
