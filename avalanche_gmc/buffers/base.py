@@ -6,9 +6,11 @@ from abc import abstractmethod
 from collections import Counter
 from typing import Any
 
+import numpy as np
 import torch
 from avalanche.benchmarks.utils import AvalancheDataset
 from avalanche.training.storage_policy import ExemplarsBuffer
+from torch import Tensor
 
 from avalanche_gmc.exemplars import Exemplars, check_dataset
 
@@ -112,10 +114,15 @@ def class_labels(data: AvalancheDataset) -> list[int]:
     return [class_label(target) for target in data._data_attributes["targets"]]
 
 
-def check_class_label(data: AvalancheDataset) -> None:
-    """Refuse a dataset whose first example has another target than one class label."""
-    attributes = data._data_attributes
-    class_label(attributes["targets"][0] if "targets" in attributes else data[0][1])
+def check_targets(data: AvalancheDataset) -> None:
+    """Refuse a dataset in which a target is not one class label.
+
+    Looks at ``targets`` or, if there are none, at the first example.
+    """
+    if "targets" in data._data_attributes:
+        class_labels(data)
+    else:
+        class_label(data[0][1])
 
 
 def class_label(target: Any) -> int:
@@ -125,10 +132,11 @@ def class_label(target: Any) -> int:
     """
     if isinstance(target, int):
         return target
-    value = torch.as_tensor(target)
-    if value.numel() != 1 or value.is_floating_point() or value.is_complex():
-        raise ValueError(
-            f"the target of an example must be one integer class label, got {target!r}; "
-            "regression and several targets per example are not supported"
-        )
-    return int(value)
+    if isinstance(target, (Tensor, np.ndarray, np.integer)):
+        value = torch.as_tensor(target)
+        if value.numel() == 1 and not value.is_floating_point() and not value.is_complex():
+            return int(value)
+    raise ValueError(
+        f"the target of an example must be one integer class label, got {target!r}; "
+        "number the classes 0, 1, 2, ...; regression and several targets are not supported"
+    )

@@ -17,6 +17,7 @@ from avalanche_gmc.embedding import (
     LocalEmbedding,
     RandomProjectionEmbedding,
 )
+from avalanche_gmc.exemplars.values import digest
 
 LAST_LAYER, LOCAL = "last-layer", "local"
 
@@ -61,11 +62,12 @@ class EmbeddingChoice:
         self._embedding: Any = None if isinstance(kind, str) else kind
         self._seed = seed
         self._pending_state: Mapping[str, Any] | None = None
+        self._compared: Any = None  # the embedding that all ranks are known to have
 
     @property
     def is_local(self) -> bool:
         """Whether embeddings are of the current weights only."""
-        return self._kind == LOCAL
+        return self._kind == LOCAL or isinstance(self._embedding, LocalEmbedding)
 
     def resolve(self, strategy: Any, size: int) -> Any:
         """The embedding for this update. Nothing changes here until :meth:`keep`.
@@ -74,9 +76,11 @@ class EmbeddingChoice:
             if the embedding was given or built before.
         :param size: of the memory; an embedding that is built has enough dimensions for it.
         """
-        if self._kind is None:
-            return self._embedding
         model = DistributedHelper.unwrap_model(getattr(strategy, "model", None))
+        if self._kind is None:
+            if isinstance(self._embedding, LocalEmbedding) and model is not None:
+                return self._embedding.at(model)
+            return self._embedding
         if self._embedding is not None:
             if model is not None:
                 self._embedding.check_model(model)
@@ -98,9 +102,20 @@ class EmbeddingChoice:
 
     def keep(self, embedding: Any) -> None:
         """Go on with what :meth:`resolve` returned."""
-        if not self.is_local:
-            self._embedding = embedding
+        if self._kind != LOCAL:
+            self._embedding = self._compared = embedding
             self._pending_state = None
+
+    def facts(self, embedding: Any) -> dict[str, object]:
+        """What tells if ranks have the same embedding; nothing once they compared it."""
+        if embedding is self._compared:
+            return {}
+        state = _state_of(embedding) or {}
+        named = {"seed of the embedding": state.get("seed")}
+        return {**named, "embedding (draws, frozen parameters)": digest(sorted(state.items()))}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_compared": None}
 
     @contextmanager
     def restored_on_failure(self, *, settled: bool) -> Iterator[None]:
@@ -123,15 +138,21 @@ class EmbeddingChoice:
             raise
 
     def state_dict(self) -> Mapping[str, Any] | None:
-        """The embedding's state, None if there is none yet."""
-        return self._pending_state if self._embedding is None else self._embedding.state_dict()
+        """The embedding's state; None if there is no embedding yet, or it has no state."""
+        return self._pending_state if self._embedding is None else _state_of(self._embedding)
 
     def load_state_dict(self, state: Mapping[str, Any] | None) -> None:
         """Take a state up, at once or as soon as the embedding is built."""
+        self._compared = None
         if self._kind is not None:
             self._embedding, self._pending_state = None, state
         elif state is not None:
             self._embedding.load_state_dict(state)
+
+
+def _state_of(embedding: Any) -> Mapping[str, Any] | None:
+    state_dict = getattr(embedding, "state_dict", None)
+    return None if state_dict is None else state_dict()
 
 
 def last_layer_draws(model: nn.Module, size: int) -> int:

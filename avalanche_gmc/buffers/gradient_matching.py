@@ -8,23 +8,22 @@ from contextlib import contextmanager
 from dataclasses import fields
 from typing import Any
 
-import torch
 from avalanche.benchmarks.utils import AvalancheDataset
 from torch import Tensor
 
 from avalanche_gmc.buffers.base import (
     OwningBuffer,
-    check_class_label,
+    check_targets,
     checked_size,
-    class_labels,
 )
 from avalanche_gmc.buffers.embedding_choice import EmbeddingChoice
-from avalanche_gmc.buffers.sharing import embedded, in_one_step, running_ranks
+from avalanche_gmc.buffers.sharing import compared_examples, embedded, running_ranks
 from avalanche_gmc.buffers.streaming import Batch, Memory, StreamingPursuit, whole
-from avalanche_gmc.collectives import Ranks
+from avalanche_gmc.collectives import OneRank
 from avalanche_gmc.embedding import GradientEmbedding
 from avalanche_gmc.exemplars import Exemplars
-from avalanche_gmc.pursuit.matching_pursuit import MODES, RULES
+from avalanche_gmc.exemplars.values import digest
+from avalanche_gmc.pursuit.matching_pursuit import MODES
 
 CHUNK_BYTES = 2**29
 """Embeddings of new examples held at once if no ``chunk_size`` is given: 512 MiB."""
@@ -59,11 +58,8 @@ class GradientMatchingBuffer(OwningBuffer):
         the past. None is ``"last-layer"``, which costs less than projections and chooses as well
         if it has about ten dimensions per exemplar: where the paper's 4 draws have fewer, up to 16
         are taken, and up to 64 where 16 have fewer than two.
-    :param rule: "omp", the paper's, or "ols", orthogonal least squares, which matches the gradients
-        more closely but led to less accurate models with small memories.
     :param mode: "exact", the paper's picks, or "fast": another selection as good for all we
         measured, in about half the time.
-    :param nonnegative: whether weights must be ≥ 0, so that no example is unlearnt.
     :param chunk_size: the most new examples to embed and pursue at once. None takes as many as
         ``CHUNK_BYTES`` of embeddings allow.
     :param seed: of the embedding that is built here.
@@ -74,23 +70,19 @@ class GradientMatchingBuffer(OwningBuffer):
         max_size: int,
         embedding: GradientEmbedding | str | None = None,
         *,
-        rule: str = "omp",
         mode: str = "exact",
-        nonnegative: bool = True,
         chunk_size: int | None = None,
         seed: int = 0,
     ) -> None:
         super().__init__(max_size)
-        if rule not in RULES or mode not in MODES:
-            raise ValueError(
-                f"rule must be one of {RULES} and mode one of {MODES}, got {rule!r} and {mode!r}"
-            )
+        if mode not in MODES:
+            raise ValueError(f"mode must be one of {MODES}, got {mode!r}")
         if chunk_size is not None and (not isinstance(chunk_size, int) or chunk_size < 1):
             raise ValueError(
                 f"chunk_size must be an integer of at least 1 or None, got {chunk_size!r}"
             )
         self.chunk_size = chunk_size
-        self._pursuit = StreamingPursuit(rule=rule, mode=mode, nonnegative=nonnegative)
+        self._pursuit = StreamingPursuit(mode)
         self._embedding = EmbeddingChoice(embedding, seed)
         self._memory = Memory()
         self._view: tuple[Memory, int, Exemplars] | None = None
@@ -106,7 +98,7 @@ class GradientMatchingBuffer(OwningBuffer):
 
         With ``"local"``, at the last update's weights, the memory standing for the past.
         """
-        return self._memory.target
+        return None if self._memory.target is None else self._memory.target.clone()
 
     @property
     def num_seen(self) -> int:
@@ -127,11 +119,14 @@ class GradientMatchingBuffer(OwningBuffer):
         return effective_size(self.weights)
 
     def _take_in(self, data: AvalancheDataset, strategy: Any) -> None:
-        ranks = running_ranks()
+        ranks, step = running_ranks(), "taking in new examples"
         with self._all_or_nothing():
-            with in_one_step(ranks, "taking in new examples", lambda: self._facts_with(data)):
-                check_class_label(data)
-                embedding = self._embedding.resolve(strategy, self.max_size)
+            with ranks.in_step(step):
+                embedding = ranks.together(
+                    step,
+                    lambda: self._resolve(data, strategy),
+                    lambda embedding: self._facts_with(data, embedding),
+                )
                 memory = self._memory
                 if self._embedding.is_local and len(memory):
                     again = embedded(memory.exemplars.dataset().eval(), embedding, ranks)
@@ -141,13 +136,18 @@ class GradientMatchingBuffer(OwningBuffer):
             self._embedding.keep(embedding)
             self._memory = memory
 
+    def _resolve(self, data: AvalancheDataset, strategy: Any) -> Any:
+        check_targets(data)
+        return self._embedding.resolve(strategy, self.max_size)
+
     def flush(self) -> None:
         """Let the examples that were pooled take part in a pursuit now.
 
         At the end of an online stream it makes the memory what it would be without pooling.
         """
-        ranks = running_ranks()
-        with in_one_step(ranks, "settling a memory", self._facts):
+        ranks, step = running_ranks(), "settling a memory"
+        with ranks.in_step(step):
+            ranks.together(step, self._facts, dict)
             memory = self._pursuit.settle(self._memory, self.max_size, ranks)
         self._memory = memory
 
@@ -159,9 +159,9 @@ class GradientMatchingBuffer(OwningBuffer):
         """
         memory = self._memory
         if checked_size(new_size) < self.max_size and len(memory) > new_size:
-            ranks = running_ranks()
-            facts = {**self._facts(), "new size": new_size}
-            with in_one_step(ranks, "resizing a memory", lambda: facts):
+            ranks, step = running_ranks(), "resizing a memory"
+            with ranks.in_step(step):
+                ranks.together(step, self._facts, lambda facts: {**facts, "new size": new_size})
                 memory = self._pursuit.settle(memory, new_size, ranks)
         with self._all_or_nothing():
             self._memory, self.max_size = memory, new_size
@@ -179,7 +179,7 @@ class GradientMatchingBuffer(OwningBuffer):
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that a buffer made with the same options needs to go on from here."""
-        memory = {f.name: getattr(self._memory, f.name) for f in fields(Memory)}
+        memory = _fields(self._memory.copied())
         return {"max_size": self.max_size, "embedding": self._embedding.state_dict(), **memory}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -187,7 +187,7 @@ class GradientMatchingBuffer(OwningBuffer):
 
         An embedding that is built from the strategy takes up its state at the next update.
         """
-        memory = Memory(**{f.name: state[f.name] for f in fields(Memory)})
+        memory = Memory(**{name: state[name] for name in _fields(Memory())}).copied()
         self._embedding.load_state_dict(state["embedding"])
         self._memory, self.max_size = memory, checked_size(state["max_size"])
 
@@ -197,19 +197,20 @@ class GradientMatchingBuffer(OwningBuffer):
             "size of the memory": self.max_size,
             "number of examples seen": self.num_seen,
             "chunk size": self.chunk_size,
+            "mode of the pursuit": self._pursuit.mode,
         }
 
-    def _facts_with(self, data: AvalancheDataset) -> dict[str, object]:
-        classes = class_labels(data) if "targets" in data._data_attributes else []
+    def _facts_with(self, data: AvalancheDataset, embedding: Any) -> dict[str, object]:
+        attributes = data._data_attributes
         return {
             **self._facts(),
+            **self._embedding.facts(embedding),
             "number of new examples": len(data),
-            "classes of the new examples": torch.tensor(classes, dtype=torch.long),
+            "targets of the new examples": digest(list(attributes.get("targets", ()))),
+            "new examples before their transforms": compared_examples(data),
         }
 
-    def _batches(
-        self, data: AvalancheDataset, embedding: Any, ranks: Ranks | None
-    ) -> Iterator[Batch]:
+    def _batches(self, data: AvalancheDataset, embedding: Any, ranks: OneRank) -> Iterator[Batch]:
         """The new examples in chunks of about equal size, embedded one after the other."""
         most = self.chunk_size or max(1, CHUNK_BYTES // (4 * embedding.dim))
         count = -(-len(data) // most)
@@ -217,7 +218,7 @@ class GradientMatchingBuffer(OwningBuffer):
         batch: Batch | None = None
         for first, last in itertools.pairwise(bounds):
             part = data if count == 1 else data.subset(list(range(first, last)))
-            new = Batch(data, first, embedded(part.eval(), embedding, ranks))
+            new = Batch(data, first, embedded(part.eval(), embedding, ranks), ranks)
             batch = new if batch is None else batch.joined(new)
             # A structured dictionary takes far less than 4·D bytes for each example.
             full = self.chunk_size or batch.nbytes + new.nbytes > CHUNK_BYTES
@@ -241,6 +242,10 @@ class GradientMatchingBuffer(OwningBuffer):
             f"effective size {self.effective_size:.1f}",
             *super()._details(),
         ]
+
+
+def _fields(memory: Memory) -> dict[str, Any]:
+    return {f.name: getattr(memory, f.name) for f in fields(memory)}
 
 
 def effective_size(weights: Tensor) -> float:

@@ -26,9 +26,9 @@ import torch
 from avalanche.benchmarks.utils import AvalancheDataset
 from torch import Tensor
 
-from avalanche_gmc.collectives import Ranks
+from avalanche_gmc.buffers.sharing import split
+from avalanche_gmc.collectives import OneRank
 from avalanche_gmc.dictionary import Dictionary
-from avalanche_gmc.dictionary.sharded import ShardedDictionary
 from avalanche_gmc.exemplars import Exemplars
 from avalanche_gmc.pursuit import orthogonal_matching_pursuit
 
@@ -75,6 +75,15 @@ class Memory:
         picked = len(self) - self.num_waiting
         return [*range(min(picked, max_size - self.num_waiting)), *range(picked, len(self))]
 
+    def copied(self) -> Memory:
+        """The same memory in tensors of its own."""
+        return replace(
+            self,
+            embeddings=None if self.embeddings is None else whole(self.embeddings),
+            weights=self.weights.clone(),
+            target=None if self.target is None else self.target.clone(),
+        )
+
     def embedded_again(self, embeddings: Dictionary) -> Memory:
         """The same exemplars in other embeddings, which they now stand for with their weights."""
         target = torch.zeros(embeddings.dim, dtype=torch.float64)
@@ -86,18 +95,23 @@ class Memory:
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """New examples: consecutive samples of a dataset, and their embeddings."""
+    """New examples: consecutive samples of a dataset, and their embeddings, split over ranks."""
 
     data: AvalancheDataset
     first: int
     embeddings: Dictionary
+    ranks: OneRank
 
     def __len__(self) -> int:
         return len(self.embeddings)
 
     def exemplars(self, indices: Sequence[int]) -> Exemplars:
         """Copies of some of the examples."""
-        return Exemplars.copy_of(self.data, [self.first + index for index in indices])
+        return self.ranks.together(
+            "copying exemplars",
+            lambda: Exemplars.copy_of(self.data, [self.first + index for index in indices]),
+            lambda copies: {"exemplars before their transforms": copies.digest()},
+        )
 
     @property
     def nbytes(self) -> int:
@@ -118,14 +132,10 @@ class Batch:
 class StreamingPursuit:
     """How a memory takes in new examples and gives up exemplars.
 
-    :param rule: the rule of :func:`orthogonal_matching_pursuit`.
-    :param mode: its mode.
-    :param nonnegative: whether its weights are ≥ 0.
+    :param mode: of :func:`orthogonal_matching_pursuit`.
     """
 
-    rule: str = "omp"
     mode: str = "exact"
-    nonnegative: bool = True
 
     def absorb(self, memory: Memory, batch: Batch, max_size: int) -> Memory:
         """The memory after a batch of new examples."""
@@ -139,16 +149,16 @@ class StreamingPursuit:
         waiting = memory.num_waiting + len(batch)
         if not memory.is_complete and waiting < pool_size(max_size):
             return replace(_appended(seen, batch), num_waiting=waiting)
-        dictionary = _joined(memory.embeddings, batch.embeddings)
+        dictionary = batch.embeddings
+        if memory.embeddings is not None:
+            dictionary = split(memory.embeddings, batch.ranks).concat(dictionary)
         return self._select(seen, batch, dictionary, max_size)
 
-    def settle(self, memory: Memory, max_size: int, ranks: Ranks | None = None) -> Memory:
+    def settle(self, memory: Memory, max_size: int, ranks: OneRank) -> Memory:
         """The memory with at most `max_size` exemplars and none that waits."""
         if len(memory) <= max_size and not memory.num_waiting:
             return memory
-        dictionary = memory.embeddings
-        if dictionary is not None and ranks is not None:
-            dictionary = ShardedDictionary.split(dictionary, ranks)
+        dictionary = None if memory.embeddings is None else split(memory.embeddings, ranks)
         return self._select(memory, None, dictionary, max_size)
 
     def _select(
@@ -164,14 +174,7 @@ class StreamingPursuit:
                 "one; give the embedding more draws, or projections of a larger dim",
                 stacklevel=2,
             )
-        coreset = orthogonal_matching_pursuit(
-            dictionary,
-            memory.target,
-            size,
-            rule=self.rule,
-            mode=self.mode,
-            nonnegative=self.nonnegative,
-        )
+        coreset = orthogonal_matching_pursuit(dictionary, memory.target, size, mode=self.mode)
         return replace(
             memory,
             exemplars=_picked(memory.exemplars, batch, coreset.indices.tolist()),
@@ -190,28 +193,20 @@ def pool_size(max_size: int) -> int:
 def _appended(memory: Memory, batch: Batch) -> Memory:
     """All new examples at the end, with weight 1."""
     ones = torch.ones(len(batch), dtype=torch.float64)
+    embeddings = whole(batch.embeddings)
     return replace(
         memory,
         exemplars=memory.exemplars.concat(batch.exemplars(range(len(batch)))),
-        embeddings=_joined(memory.embeddings, whole(batch.embeddings)),
+        embeddings=(
+            memory.embeddings.concat(embeddings) if memory.embeddings is not None else embeddings
+        ),
         weights=torch.cat([memory.weights, ones]),
     )
 
 
 def whole(dictionary: Dictionary) -> Dictionary:
-    """All atoms in this process."""
-    if isinstance(dictionary, ShardedDictionary):
-        return dictionary.take(torch.arange(len(dictionary), device=dictionary.device))
-    return dictionary
-
-
-def _joined(first: Dictionary | None, second: Dictionary) -> Dictionary:
-    """The atoms of the memory, if there are any, followed by those of a batch."""
-    if first is None:
-        return second
-    if isinstance(second, ShardedDictionary):
-        first = ShardedDictionary.split(first, second.ranks)
-    return first.concat(second)
+    """A copy of all atoms, in this process."""
+    return dictionary.take(torch.arange(len(dictionary), device=dictionary.device))
 
 
 def _picked(exemplars: Exemplars, batch: Batch | None, picks: list[int]) -> Exemplars:

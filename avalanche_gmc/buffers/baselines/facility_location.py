@@ -66,7 +66,7 @@ class FacilityLocationBuffer(OwningBuffer):
         state = copy.deepcopy(self._state)
         examples = Examples(data.eval())
         for rows in examples.batches(_CHUNK):
-            features = self._to_features(examples.read(rows)[0])
+            features = self._to_features(examples.read(rows)[0], rows.start)
             state.take(features, _Source(data, rows.start), self.max_size, self._epsilon)
         self._state = state
 
@@ -83,12 +83,18 @@ class FacilityLocationBuffer(OwningBuffer):
     def _shown(self) -> Exemplars:
         return self._state.shown
 
-    def _to_features(self, inputs: Tensor) -> Array:
+    def _to_features(self, inputs: Tensor, first: int) -> Array:
         features = inputs.flatten(1) if self._features is None else self._features(inputs)
         if features.ndim != 2 or len(features) != len(inputs):
             raise ValueError(
                 f"features must be a matrix with a row for each of {len(inputs)} inputs, got "
                 f"shape {tuple(features.shape)}"
+            )
+        if not bool(features.isfinite().all()):
+            bad = int((~features.isfinite()).any(dim=1).nonzero()[0, 0])
+            raise ValueError(
+                f"the features of example {first + bad} are not finite; look for NaN or infinite "
+                "values in that input, or scale the inputs"
             )
         return features.detach().cpu().double().numpy()
 
