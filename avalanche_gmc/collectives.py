@@ -63,6 +63,10 @@ class OneRank:
         """All of ``count`` things."""
         return range(count)
 
+    def gather(self, step: str, *tensors: Tensor) -> list[list[Tensor]]:
+        """The tensors of the one rank."""
+        return [list(tensors)]
+
     def together(
         self,
         step: str,

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Literal
 
 from avalanche.distributed import DistributedHelper
 from torch import nn
@@ -18,6 +19,8 @@ from avalanche_gmc.embedding import (
     RandomProjectionEmbedding,
 )
 from avalanche_gmc.exemplars.values import digest
+
+EmbeddingName = Literal["last-layer", "random-projection", "local"]
 
 LAST_LAYER, LOCAL = "last-layer", "local"
 
@@ -42,6 +45,8 @@ _KINDS: dict[str, Any] = {
 class EmbeddingChoice:
     """An embedding that is given, or built from the first strategy, or built anew each time.
 
+    Never changed, only replaced.
+
     :param embedding: an embedding, the name of a kind, or None for ``DEFAULT_EMBEDDING``.
     :param seed: of an embedding that is built.
     """
@@ -61,8 +66,8 @@ class EmbeddingChoice:
         self._kind = kind if isinstance(kind, str) else None
         self._embedding: Any = None if isinstance(kind, str) else kind
         self._seed = seed
-        self._pending_state: Mapping[str, Any] | None = None
-        self._compared: Any = None  # the embedding that all ranks are known to have
+        self._saved_state: Mapping[str, Any] | None = None  # of an embedding to be built
+        self._compared = False  # whether all ranks are known to have this embedding
 
     @property
     def is_local(self) -> bool:
@@ -70,7 +75,7 @@ class EmbeddingChoice:
         return self._kind == LOCAL or isinstance(self._embedding, LocalEmbedding)
 
     def resolve(self, strategy: Any, size: int) -> Any:
-        """The embedding for this update. Nothing changes here until :meth:`keep`.
+        """The embedding for this update.
 
         :param strategy: has ``model`` and, if it is not cross entropy, a criterion; may be None
             if the embedding was given or built before.
@@ -93,61 +98,58 @@ class EmbeddingChoice:
         options: dict[str, Any] = {"loss": _per_example_loss(strategy), "seed": self._seed}
         if self._kind == LAST_LAYER:
             # The memory may have been resized since its embedding was built.
-            state = self._pending_state or {}
+            state = self._saved_state or {}
             options["draws"] = state.get("draws") or last_layer_draws(model, size)
         embedding = _KINDS[self._kind](model, **options)
-        if self._pending_state is not None:
-            embedding.load_state_dict(self._pending_state)
+        if self._saved_state is not None:
+            embedding.load_state_dict(self._saved_state)
         return embedding
 
-    def keep(self, embedding: Any) -> None:
-        """Go on with what :meth:`resolve` returned."""
-        if self._kind != LOCAL:
-            self._embedding = self._compared = embedding
-            self._pending_state = None
+    def with_(self, embedding: Any) -> EmbeddingChoice:
+        """The choice after an update with what :meth:`resolve` returned."""
+        if self._kind == LOCAL:
+            return self
+        return self._replaced(_embedding=embedding, _saved_state=None, _compared=True)
 
     def facts(self, embedding: Any) -> dict[str, object]:
         """What tells if ranks have the same embedding; nothing once they compared it."""
-        if embedding is self._compared:
+        if self._compared and embedding is self._embedding:
             return {}
         state = _state_of(embedding) or {}
         named = {"seed of the embedding": state.get("seed")}
         return {**named, "embedding (draws, frozen parameters)": digest(sorted(state.items()))}
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_compared": None}
-
     @contextmanager
-    def restored_on_failure(self, *, settled: bool) -> Iterator[None]:
-        """Take everything back if an update fails or is interrupted.
+    def uncalibrated_on_failure(self, *, fresh: bool) -> Iterator[None]:
+        """Undo the calibration of a given embedding if its first update fails or is interrupted.
 
-        :param settled: whether the embedding has seen data. One that has not measures what then
-            stays fixed on its first data, which an update that failed must not decide.
+        :param fresh: whether the embedding has not seen data yet.
         """
-        before = self._embedding, self._pending_state
-        given = (
-            self._kind is None and not settled and isinstance(self._embedding, GradientEmbedding)
-        )
-        state = self._embedding.state_dict() if given else None
+        given = self._kind is None and fresh and isinstance(self._embedding, GradientEmbedding)
+        state = _state_of(self._embedding) if given else None
         try:
             yield
         except BaseException:
-            self._embedding, self._pending_state = before
             if state is not None:
                 self._embedding.load_state_dict(state)
             raise
 
     def state_dict(self) -> Mapping[str, Any] | None:
         """The embedding's state; None if there is no embedding yet, or it has no state."""
-        return self._pending_state if self._embedding is None else _state_of(self._embedding)
+        return self._saved_state if self._embedding is None else _state_of(self._embedding)
 
-    def load_state_dict(self, state: Mapping[str, Any] | None) -> None:
-        """Take a state up, at once or as soon as the embedding is built."""
-        self._compared = None
+    def loaded(self, state: Mapping[str, Any] | None) -> EmbeddingChoice:
+        """The choice with this state, which an embedding to be built takes up when it is built."""
         if self._kind is not None:
-            self._embedding, self._pending_state = None, state
-        elif state is not None:
+            return self._replaced(_embedding=None, _saved_state=state, _compared=False)
+        if state is not None:
             self._embedding.load_state_dict(state)
+        return self._replaced(_compared=False)
+
+    def _replaced(self, **changes: Any) -> EmbeddingChoice:
+        twin = copy.copy(self)
+        twin.__dict__.update(changes)
+        return twin
 
 
 def _state_of(embedding: Any) -> Mapping[str, Any] | None:

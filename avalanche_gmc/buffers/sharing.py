@@ -1,7 +1,7 @@
-"""One memory on several ranks: who embeds what, and how all learn of one's failure.
+"""One memory on several ranks: who embeds what.
 
 In Avalanche's distributed training every rank has the whole of each experience. Embedding it is the
-costly part and is shared; exemplars are then copied by each rank from its own data.
+costly part, so each rank embeds a part; exemplars are then copied by each rank from its own data.
 """
 
 from __future__ import annotations
@@ -31,19 +31,25 @@ def compared_examples(data: AvalancheDataset) -> str:
     return Exemplars.copy_of(data, (k * len(data) // count for k in range(count))).digest()
 
 
-def embedded(data: AvalancheDataset, embedding: Any, ranks: OneRank) -> Dictionary:
-    """The embeddings of a dataset, in its order; on several ranks, each one's part of them.
+def embed_part(data: AvalancheDataset, embedding: Any, ranks: OneRank) -> Dictionary:
+    """The embeddings of this rank's part of a dataset, in its order.
 
     :param data: at least one example, in the transform group to embed with.
     """
-    if not isinstance(ranks, Ranks):
-        dictionary: Dictionary = embedding.embed(data)
-        return dictionary
-    if hasattr(embedding, "settle"):
-        # On the data that one process would take, not on this rank's part of it.
-        embedding.settle(data)
-    part = data.subset(list(ranks.share(len(data))))
-    return ShardedDictionary(embedding.embed(part), ranks)
+    part = data
+    if ranks.size > 1:
+        calibrate = getattr(embedding, "calibrate", getattr(embedding, "settle", None))
+        if calibrate is not None:
+            # On the data that one process would take, not on this rank's part of it.
+            calibrate(data)
+        part = data.subset(list(ranks.share(len(data))))
+    dictionary: Dictionary = embedding.embed(part)
+    return dictionary
+
+
+def of_all_ranks(own: Dictionary, ranks: OneRank) -> Dictionary:
+    """One dictionary of the atoms that the ranks have, each its own."""
+    return ShardedDictionary(own, ranks) if isinstance(ranks, Ranks) else own
 
 
 def split(dictionary: Dictionary, ranks: OneRank) -> Dictionary:

@@ -133,8 +133,10 @@ class Exemplars:
                 f"the exemplars have the data attributes {sorted(mine.attributes)} and the new "
                 f"examples {sorted(theirs.attributes)}; give every experience the same attributes"
             )
+        own = self._items
         places = [list(mine.attributes).index(name) for name in theirs.attributes]
-        own = (e._replace(attributes=tuple(e.attributes[p] for p in places)) for e in self._items)
+        if places != sorted(places):
+            own = [e._replace(attributes=tuple(e.attributes[p] for p in places)) for e in own]
         return Exemplars(_with_shared_levels([*own, *other._items]), theirs)
 
     def digest(self) -> str:
@@ -201,12 +203,15 @@ def _own_sample(sample: Any) -> tuple[Any, ...]:
 
 def _with_shared_levels(items: list[_Exemplar]) -> list[_Exemplar]:
     """Equal levels become one object, which then tells exemplars with equal transforms."""
-    by_identity: dict[int, Levels] = {}
     by_key: dict[Any, Levels] = {}
-    for item in items:
-        if id(item.levels) not in by_identity:
-            by_identity[id(item.levels)] = by_key.setdefault(key(item.levels), item.levels)
-    return [item._replace(levels=by_identity[id(item.levels)]) for item in items]
+    distinct = {id(item.levels): item.levels for item in items}
+    shared = {known: by_key.setdefault(key(one), one) for known, one in distinct.items()}
+    return [
+        item
+        if shared[id(item.levels)] is item.levels
+        else item._replace(levels=shared[id(item.levels)])
+        for item in items
+    ]
 
 
 def _transformed(items: list[_Exemplar]) -> AvalancheDataset:

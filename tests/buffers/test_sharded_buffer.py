@@ -230,7 +230,7 @@ def fail_in_the_second_update(rank: int, what: str) -> tuple[Exception, bool, in
     ("what", "kind", "message"),
     [
         ("raise", RankFailure, "taking in new examples, rank 1: the disk is gone"),
-        ("NaN", RankValueError, "adding up all atoms, rank 1: its atoms must be finite"),
+        ("NaN", RankValueError, "adding up embeddings, rank 1: the embeddings of the new examples"),
         ("sizes", RankValueError, "number of new examples, but rank 0 has 30 and rank 1 has 31"),
         ("classes", RankValueError, "same targets of the new examples, but rank 0 has"),
     ],
