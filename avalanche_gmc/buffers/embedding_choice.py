@@ -26,7 +26,11 @@ LAST_LAYER, LOCAL = "last-layer", "local"
 
 DEFAULT_EMBEDDING = LAST_LAYER
 
-PAPERS_DRAWS = 4
+PAPERS_DRAWS, FEWEST_DRAWS = 4, 2
+
+PLENTY_OF_DIMENSIONS = 20
+"""Dimensions per exemplar above which more draws cost time and do not choose better: fewer than the
+paper's are taken then."""
 
 GOOD_DIMENSIONS, DRAWS_FOR_GOOD = 10, 16
 """Dimensions per exemplar that pay, and the most draws to spend on them. With fewer dimensions the
@@ -160,12 +164,15 @@ def _state_of(embedding: Any) -> Mapping[str, Any] | None:
 def last_layer_draws(model: nn.Module, size: int) -> int:
     """How many draws give the last layer's gradients enough dimensions for ``size`` exemplars.
 
-    Time and memory of embedding and pursuit grow in proportion to the draws, hence the limits.
+    Time and memory of embedding and pursuit grow in proportion to the draws, hence the limits: the
+    paper's 4 draws; down to 2 where these have twenty dimensions per exemplar; up to 16 where fewer
+    have less than ten, and up to 64 where these have less than two.
     """
     per_dimension = size / LastLayerEmbedding(model, draws=1).dim
+    plenty = max(math.ceil(PLENTY_OF_DIMENSIONS * per_dimension), FEWEST_DRAWS)
     good = min(math.ceil(GOOD_DIMENSIONS * per_dimension), DRAWS_FOR_GOOD)
     needed = min(math.ceil(NEEDED_DIMENSIONS * per_dimension), DRAWS_FOR_NEEDED)
-    return max(PAPERS_DRAWS, good, needed)
+    return max(min(PAPERS_DRAWS, plenty), good, needed)
 
 
 def _per_example_loss(strategy: Any) -> Any:
