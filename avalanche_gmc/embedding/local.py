@@ -42,6 +42,11 @@ class LocalEmbedding(GradientEmbedding):
         current = copy.deepcopy(model)
         current.zero_grad(set_to_none=True)
         self._inner: GradientEmbedding = REDUCTIONS[reduction](lambda: current, draws=1, **options)
+        self._options = {"reduction": reduction, **options}
+
+    def at(self, model: nn.Module) -> LocalEmbedding:
+        """The same embedding at the present weights of a model."""
+        return LocalEmbedding(model, **self._options)
 
     @property
     def dim(self) -> int:
