@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import abstractmethod
 from collections import Counter
 from typing import Any
@@ -20,6 +21,7 @@ class OwningBuffer(ExemplarsBuffer):
     """
 
     max_size: int
+    _warned_of_weights = False
 
     def __init__(self, max_size: int) -> None:
         super().__init__(checked_size(max_size))
@@ -42,6 +44,8 @@ class OwningBuffer(ExemplarsBuffer):
         :param agent: the strategy, or None.
         :param exp: an experience with a ``dataset``.
         """
+        if not self._warned_of_weights and hasattr(type(self), "weights"):
+            self._warned_of_weights = warn_of_unread_weights(self, agent)
         self.update_from_dataset(exp.dataset, agent)
 
     def update(self, strategy: Any, **kwargs: Any) -> None:
@@ -85,6 +89,25 @@ class OwningBuffer(ExemplarsBuffer):
             return [f"classes {counts}"]
         least, most = min(counts.values()), max(counts.values())
         return [f"{len(counts)} classes of {least} to {most}"]
+
+
+def warn_of_unread_weights(buffer: Any, strategy: Any) -> bool:
+    """Warn if the strategy, or its plugin that uses the memory, trains without the weights.
+
+    :return: whether it did.
+    """
+    for owner in (strategy, *getattr(strategy, "plugins", ())):
+        if getattr(owner, "storage_policy", None) is buffer and not hasattr(owner, "reads_weights"):
+            name, size = type(owner).__name__, buffer.max_size
+            better = "CoresetGDumbPlugin" if "GDumb" in name else "CoresetReplayPlugin"
+            warnings.warn(
+                f"{name} ignores the weights of the {type(buffer).__name__}, so that every "
+                "exemplar counts alike, however many examples it stands for; to use them, replace "
+                f"it by avalanche_gmc.{better}(mem_size={size}, storage_policy=...)",
+                stacklevel=5,
+            )
+            return True
+    return False
 
 
 def checked_size(size: int) -> int:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields
 from typing import Any
 
 import torch
 from avalanche.benchmarks.utils import AvalancheDataset
-from torch import Tensor
+from torch import Tensor, nn
 
 from avalanche_gmc.buffers.base import (
     OwningBuffer,
@@ -67,6 +67,8 @@ class GradientMatchingBuffer(OwningBuffer):
     :param chunk_size: the most new examples to embed and pursue at once. None takes as many as
         ``CHUNK_BYTES`` of embeddings allow.
     :param seed: of the embedding that is built here.
+    :param model_factory: a callable that returns a new model, from which an embedding that is built
+        here draws. Models with parameters that no ``reset_parameters()`` initialises need it.
     """
 
     def __init__(
@@ -79,6 +81,7 @@ class GradientMatchingBuffer(OwningBuffer):
         nonnegative: bool = True,
         chunk_size: int | None = None,
         seed: int = 0,
+        model_factory: Callable[[], nn.Module] | None = None,
     ) -> None:
         super().__init__(max_size)
         if rule not in RULES or mode not in MODES:
@@ -91,7 +94,7 @@ class GradientMatchingBuffer(OwningBuffer):
             )
         self.chunk_size = chunk_size
         self._pursuit = StreamingPursuit(rule=rule, mode=mode, nonnegative=nonnegative)
-        self._embedding = EmbeddingChoice(embedding, seed)
+        self._embedding = EmbeddingChoice(embedding, seed, model_factory)
         self._memory = Memory()
         self._view: tuple[Memory, int, Exemplars] | None = None
 
