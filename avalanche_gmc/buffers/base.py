@@ -96,15 +96,16 @@ def warn_of_unread_weights(buffer: Any, strategy: Any) -> bool:
 
     :return: whether it did.
     """
+    size = buffer.max_size
     for owner in (strategy, *getattr(strategy, "plugins", ())):
         if getattr(owner, "storage_policy", None) is buffer and not hasattr(owner, "reads_weights"):
-            name, size = type(owner).__name__, buffer.max_size
+            name = type(owner).__name__
             better = "CoresetGDumbPlugin" if "GDumb" in name else "CoresetReplayPlugin"
             warnings.warn(
-                f"{name} ignores the weights of the {type(buffer).__name__}, so that every "
-                "exemplar counts alike, however many examples it stands for; to use them, replace "
-                f"it by avalanche_gmc.{better}(mem_size={size}, storage_policy=...)",
-                stacklevel=5,
+                f"{name} ignores the weights of the {type(buffer).__name__}: every exemplar counts "
+                "alike, however many examples it represents; to use the weights, put "
+                f"avalanche_gmc.{better}(mem_size={size}, storage_policy=...) in its place",
+                stacklevel=2,
             )
             return True
     return False

@@ -47,9 +47,13 @@ def gathering(
         loader = _shared_among_ranks(loader)
     if isinstance(loader, MultiDatasetDataLoader) and _has_stock(loader, "_make_pytorch_loader"):
         return _gathering_avalanche(loader, share)
-    if isinstance(loader, DataLoader) and _has_stock(loader, "__iter__"):
-        if loader.batch_sampler is not None and isinstance(loader.dataset, AvalancheDataset):
-            return _gathering_torch(loader, share)
+    if (
+        isinstance(loader, DataLoader)
+        and _has_stock(loader, "__iter__")
+        and loader.batch_sampler is not None
+        and isinstance(loader.dataset, AvalancheDataset)
+    ):
+        return _gathering_torch(loader, share)
     if data is not None and WEIGHTS in data._data_attributes:
         return _OtherLoader(loader, data)
     return loader
@@ -130,7 +134,8 @@ class _Split:
         return len(self._loader)
 
     def __iter__(self) -> Iterator[Any]:
-        for minibatch, self._owner.weights in self._loader:
+        for minibatch, weights in self._loader:
+            self._owner.weights = weights
             yield minibatch
 
 

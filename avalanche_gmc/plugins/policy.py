@@ -17,9 +17,7 @@ REHEARSED = 16
 """The number of examples on which a first update is tried out."""
 
 
-def resolve_policy(
-    mem_size: int, storage_policy: Any, seed: int, model_factory: Any = None
-) -> Any:
+def resolve_policy(mem_size: int, storage_policy: Any, seed: int, model_factory: Any = None) -> Any:
     """The policy to use, checked against the memory size.
 
     :param mem_size: the number of exemplars the user asked for.

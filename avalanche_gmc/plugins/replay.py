@@ -32,15 +32,20 @@ class CoresetReplayPlugin(WeightedLossPlugin, supports_distributed=True):  # typ
     ``(1-share)·mean(current) + share·mean(w·memory)`` where w are the policy's ``weights`` divided
     by their mean, or 1 for a policy without weights.
 
-    **The share matters as much as the memory.** It says how the loss is divided between what is new
-    and everything before. With the default ``memory_share="stream"`` it is
-    ``N_past / (N_past + N_now)``, counted in examples: after nine experiences of equal size the
-    memory makes up nine tenths of the loss, so that the whole loss estimates the mean over the
-    stream so far. Avalanche divides by rows (``memory_share="batch"``): with as many memory rows as
-    current rows the memory makes up one half, at the tenth experience as at the second, so that each
-    old experience counts for less and less. Where the newest data count for more than the past, give a
-    number: ``memory_share=0.3`` leaves 0.7 to the current experience. The share changes the loss,
-    not the minibatches; `batch_size_mem` changes how many memory rows estimate the memory's part.
+    **The share matters as much as the memory.** It says how the loss is divided between the current
+    experience and everything before it.
+
+    - ``memory_share="stream"``, the default: ``N_past / (N_past + N_now)``, counted in examples of
+      the stream. After nine experiences of equal size the memory makes up nine tenths of the loss,
+      so that the whole loss estimates the mean over the stream so far.
+    - ``memory_share="batch"``, as Avalanche does: every row of a minibatch counts alike. With as
+      many memory rows as current rows the memory makes up one half, at the tenth experience as at
+      the second, so that each old experience counts for less and less.
+    - A number, for streams whose newest data matter more or less than that: ``memory_share=0.3``
+      leaves 0.7 of the loss to the current experience.
+
+    The share changes the loss, not the minibatches: `batch_size_mem` says from how many rows the
+    memory's part is estimated, at every share but "batch".
 
     In distributed training each rank draws `batch_size` and `batch_size_mem` rows of its part of
     the data, and all ranks must end with the same memory: a ``GradientMatchingBuffer`` sees to it,

@@ -142,8 +142,8 @@ def _denominator(criterion: Any, terms: Tensor, target: Tensor) -> Tensor | int:
     )
     if not of_classes or target.is_floating_point():
         return terms.numel()
-    counted = target != _option(criterion, "ignore_index")
-    class_weights = _option(criterion, "weight")
+    counted: Tensor = target != _option(criterion, "ignore_index")
+    class_weights: Tensor | None = _option(criterion, "weight")
     if class_weights is None:
         return counted.sum()
     return class_weights[target.where(counted, 0)].where(counted, 0).sum()

@@ -320,9 +320,7 @@ def test_a_users_loader_stays_in_force(make):
     loader = gathering(make(weighted), data=weighted)
     stock = make(data)
     assert len(loader) == len(stock)
-    for (x, y, task, weights), expected in zip(
-        weighted_epochs(loader), epochs(stock), strict=True
-    ):
+    for (x, y, task, weights), expected in zip(weighted_epochs(loader), epochs(stock), strict=True):
         assert all(torch.equal(a, b) for a, b in zip((x, y, task), expected, strict=True))
         assert torch.equal(weights, y / 2)
 
