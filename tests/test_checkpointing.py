@@ -33,6 +33,7 @@ POLICIES = {
 }
 PLUGINS = {
     "gdumb fresh": lambda policy: CoresetGDumbPlugin(12, policy),
+    "gdumb factory": lambda policy: CoresetGDumbPlugin(12, policy, model_factory=mlp),
     "gdumb same": lambda policy: CoresetGDumbPlugin(12, policy, init="same"),
     "gdumb last": lambda policy: CoresetGDumbPlugin(12, policy, train_on="last"),
     "replay": lambda policy: CoresetReplayPlugin(12, storage_policy=policy),

@@ -63,21 +63,31 @@ class WeightedLossPlugin(SupervisedPlugin, supports_distributed=True):  # type: 
 
     def before_backward(self, strategy: SupervisedTemplate, **kwargs: Any) -> None:
         """Make sure that the weights were used."""
-        if isinstance(strategy._criterion, _OneCall):
-            strategy._criterion = strategy._criterion.criterion
+        if _put_plain_back(strategy):
             raise ValueError(
                 f"{type(strategy).__name__} computes its loss without its criterion, so the "
                 "memory's weights cannot enter; use a storage policy without weights"
             )
+
+    def before_eval(self, strategy: SupervisedTemplate, **kwargs: Any) -> None:
+        """Evaluate with the plain criterion, also after a training that was interrupted."""
+        _put_plain_back(strategy)
+
+
+def _put_plain_back(strategy: SupervisedTemplate) -> bool:
+    """Undo a replacement of the criterion that was not called; whether there was one."""
+    replaced = isinstance(strategy._criterion, _OneCall)
+    if replaced:
+        strategy._criterion = strategy._criterion.criterion
+    return replaced
 
 
 class _OneCall:
     """A weighted criterion that puts the plain one back as soon as it is called."""
 
     def __init__(self, strategy: SupervisedTemplate, weights: Tensor) -> None:
-        plain = strategy._criterion
-        # Left over when the last iteration was interrupted before its loss.
-        self.criterion: Any = plain.criterion if isinstance(plain, _OneCall) else plain
+        _put_plain_back(strategy)  # if the last iteration was interrupted before its loss
+        self.criterion: Any = strategy._criterion
         self._strategy = strategy
         self._weights = weights
 

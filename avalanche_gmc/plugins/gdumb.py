@@ -9,7 +9,8 @@ from avalanche_gmc.exemplars import WEIGHTS, with_weights
 from avalanche_gmc.plugins.base import WeightedLossPlugin
 from avalanche_gmc.plugins.loading import gathering
 from avalanche_gmc.plugins.policy import resolve_policy, update_memory
-from avalanche_gmc.plugins.restart import Factory, Restart
+from avalanche_gmc.plugins.redraw import Factory
+from avalanche_gmc.plugins.restart import Restart
 from avalanche_gmc.plugins.stream_end import StreamEnd
 from avalanche_gmc.plugins.weighted_loss import check_criterion, memory_weights
 
@@ -119,6 +120,7 @@ class CoresetGDumbPlugin(WeightedLossPlugin, supports_distributed=True):  # type
             strategy.stop_training()
 
     def before_eval(self, strategy: SupervisedTemplate, **kwargs: Any) -> None:
+        super().before_eval(strategy, **kwargs)
         if self._skip and not self._in_training:
             warnings.warn(
                 "the model is evaluated without having been trained on the memory, because "

@@ -91,17 +91,24 @@ def _gathering_torch(loader: DataLoader[Any], share: float | None) -> Any:
     return _Split(gathered)
 
 
-def _shared_among_ranks(loader: DataLoader[Any]) -> Any:
+def _shared_among_ranks(loader: Any) -> Any:
     """Avalanche's loader for task-free experiences, with a part of the rows for each rank.
 
     A loader with a sampler of the user's stays as it is.
     """
-    if type(loader.sampler) not in (RandomSampler, SequentialSampler) or loader.batch_size is None:
+    sampler = loader.sampler
+    stock = (
+        type(loader) is DataLoader
+        and type(sampler) in (RandomSampler, SequentialSampler)
+        and not getattr(sampler, "replacement", False)
+        and len(sampler) == len(loader.dataset)
+    )
+    if not stock or loader.batch_size is None or loader.generator is not None:
         return loader
     return MultiDatasetDataLoader(
         [loader.dataset],
         [loader.batch_size],
-        shuffle=isinstance(loader.sampler, RandomSampler),
+        shuffle=isinstance(sampler, RandomSampler),
         drop_last=loader.drop_last,
         num_workers=loader.num_workers,
         pin_memory=loader.pin_memory,

@@ -11,7 +11,6 @@ What it leaves: bookkeeping of Avalanche's dynamic modules (which classes and ta
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -20,13 +19,13 @@ from avalanche.models import DynamicModule
 from avalanche.training.plugins import LRSchedulerPlugin
 from torch import Tensor, nn
 
-from avalanche_gmc.initialization import derive_seed, reset_in_place, seeded
+from avalanche_gmc.initialization import derive_seed, seeded
+from avalanche_gmc.plugins.redraw import Factory, redraw
 
 if TYPE_CHECKING:
     from avalanche.training.templates import SupervisedTemplate
 
 INITS = ("fresh", "same")
-Factory = Callable[[], nn.Module]
 
 
 class Restart:
@@ -41,7 +40,9 @@ class Restart:
     def __init__(self, init: str, seed: int, model_factory: Factory | None = None) -> None:
         if init not in INITS:
             raise ValueError(f"init must be one of {INITS}, got {init!r}")
-        if isinstance(model_factory, nn.Module) or not callable(model_factory or Factory):
+        if model_factory is not None and (
+            isinstance(model_factory, nn.Module) or not callable(model_factory)
+        ):
             raise ValueError(
                 "model_factory must be a callable that returns a new model, such as "
                 f"`lambda: MyModel()`, got {type(model_factory).__name__}"
@@ -106,55 +107,6 @@ class _SeededTraining:
             self._strategy._train_exp = self.before
         with seeded(self._seed):
             self._strategy._train_exp(*args, **kwargs)
-
-
-def redraw(model: nn.Module, seed: int, factory: Factory | None = None) -> None:
-    """Draw all parameters anew; dynamic modules keep what they know of classes and tasks.
-
-    :param model: changed in place; every parameter must belong to a ``reset_parameters()``, or be
-        in the models that the factory makes.
-    :param seed: any integer; the global generators are left as they were.
-    :param factory: returns a new model of the same kind, before any head of it grew.
-    """
-    if not any(isinstance(module, DynamicModule) for module in model.modules()):
-        reset_in_place(model, seed, factory)
-        return
-    with seeded(seed):
-        made = {} if factory is None else dict(factory().named_parameters())
-        _redraw_dynamic(model, made)
-
-
-@torch.no_grad()
-def _redraw_dynamic(model: nn.Module, made: dict[str, nn.Parameter]) -> None:
-    """Take parameters from `made` where they fit; the others are drawn by their modules."""
-    trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
-    fitting = {n: p for n, p in trained.items() if n in made and made[n].shape == p.shape}
-    # Children first: a container that initialises its children has the last word.
-    modules = [m for m in reversed(list(model.modules())) if _resetter(m) and _is_trained(m)]
-    covered = {id(p) for module in modules for p in module.parameters()}
-    missing = [n for n, p in trained.items() if n not in fitting and id(p) not in covered]
-    if missing:
-        raise ValueError(
-            f"no reset_parameters() covers the parameter(s) {', '.join(missing)} of "
-            f"{type(model).__name__}; pass a callable that returns a freshly initialised model."
-        )
-    frozen = [(p, p.clone()) for p in model.parameters() if not p.requires_grad]
-    for module in modules:
-        _resetter(module)()
-    for name, parameter in fitting.items():
-        parameter.copy_(made[name])
-    for parameter, kept in frozen:
-        parameter.copy_(kept)
-
-
-def _resetter(module: nn.Module) -> Any:
-    """The method that initialises a module; nn.MultiheadAttention has a private one."""
-    return getattr(module, "reset_parameters", None) or getattr(module, "_reset_parameters", None)
-
-
-def _is_trained(module: nn.Module) -> bool:
-    parameters = list(module.parameters())
-    return not parameters or any(p.requires_grad for p in parameters)
 
 
 def _put_back(model: nn.Module, first: dict[str, Tensor]) -> dict[str, Tensor]:

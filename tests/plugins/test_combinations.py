@@ -188,6 +188,10 @@ class Impossible(nn.Module):
         return self.body(x + self.shift)
 
 
+def unweightable(output, target):
+    return F.cross_entropy(output, target)
+
+
 IMPOSSIBLE = {
     "a model that cannot be drawn again": (
         {"model": Impossible},
@@ -195,8 +199,13 @@ IMPOSSIBLE = {
         "shift",
     ),
     "a criterion that cannot be weighted": (
-        {"criterion": lambda output, target: F.cross_entropy(output, target)},
+        {"criterion": unweightable},
         lambda: replay(None),
+        "weights need one loss per example",
+    ),
+    "the same under GDumb, while all weights are 1": (
+        {"criterion": unweightable},
+        lambda: gdumb(lambda i: 1.0),
         "weights need one loss per example",
     ),
     "an embedding that does not fit the data": (

@@ -11,6 +11,7 @@ from torch.utils.data import (
     BatchSampler,
     DataLoader,
     Dataset,
+    RandomSampler,
     SequentialSampler,
     TensorDataset,
     WeightedRandomSampler,
@@ -20,7 +21,7 @@ from torchvision import transforms
 
 from avalanche_gmc.exemplars import materialize, with_weights
 from avalanche_gmc.exemplars.fixed_items import has_fixed_items
-from avalanche_gmc.plugins import minibatches
+from avalanche_gmc.plugins import loading, minibatches
 from avalanche_gmc.plugins.loading import gathering
 
 
@@ -323,6 +324,22 @@ def test_a_users_loader_stays_in_force(make):
     for (x, y, task, weights), expected in zip(weighted_epochs(loader), epochs(stock), strict=True):
         assert all(torch.equal(a, b) for a, b in zip((x, y, task), expected, strict=True))
         assert torch.equal(weights, y / 2)
+
+
+def test_only_a_stock_loader_is_shared_among_ranks():
+    data = marked([float(i) for i in range(23)])
+    for stock in (DataLoader(data, batch_size=6), DataLoader(data, batch_size=6, shuffle=True)):
+        assert loading._shared_among_ranks(stock) is not stock
+    with_replacement = RandomSampler(data, replacement=True)
+    for own in (
+        drawn_by_weight(data),
+        by_own_generator(data),
+        by_own_batches(data),
+        Doubled(data, batch_size=6),
+        DataLoader(data, batch_size=6, sampler=with_replacement),
+        DataLoader(data, batch_size=6, sampler=RandomSampler(data, num_samples=40)),
+    ):
+        assert loading._shared_among_ranks(own) is own
 
 
 def test_weights_in_a_minibatch_that_somebody_else_makes_must_be_found():

@@ -15,7 +15,7 @@ from torch import nn
 from torch.optim.lr_scheduler import StepLR
 
 from avalanche_gmc import CoresetGDumbPlugin, GradientMatchingBuffer
-from avalanche_gmc.plugins.restart import redraw
+from avalanche_gmc.plugins.redraw import redraw
 
 HOOKS = [
     "before_training_epoch",
@@ -150,6 +150,11 @@ def test_a_factory_of_other_models_is_refused_and_changes_nothing():
 def test_what_is_no_factory_is_refused(factory):
     with pytest.raises(ValueError, match="model_factory must be a callable"):
         CoresetGDumbPlugin(12, FirstComeBuffer(12), model_factory=factory)
+
+
+def test_a_factory_that_returns_no_model_is_refused():
+    with pytest.raises(ValueError, match=r"must return a torch\.nn\.Module, but it returned dict"):
+        redraw(growing(), 3, dict)
 
 
 @pytest.mark.parametrize("factory", [None, growing])

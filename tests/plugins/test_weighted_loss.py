@@ -253,6 +253,19 @@ def test_a_strategy_that_ignores_its_criterion_is_told():
     assert strategy._criterion is plain
 
 
+def test_an_interrupted_iteration_does_not_weight_an_evaluation():
+    class Failing(SupervisedPlugin):
+        def after_forward(self, strategy, **kwargs):
+            raise KeyboardInterrupt
+
+    strategy = naive(mlp(), Probe(), Failing())
+    plain = strategy._criterion
+    with pytest.raises(KeyboardInterrupt):
+        strategy.train(class_incremental()[0])
+    strategy.eval(class_incremental()[1:2])
+    assert strategy._criterion is plain
+
+
 def test_an_interrupted_iteration_leaves_no_trace():
     strategy = naive(mlp(), Probe())
     plain = strategy._criterion
