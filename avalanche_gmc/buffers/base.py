@@ -94,7 +94,9 @@ class OwningBuffer(ExemplarsBuffer):
 def warn_of_unread_weights(buffer: Any, strategy: Any) -> bool:
     """Warn if the strategy, or its plugin that uses the memory, trains without the weights.
 
-    :return: whether it did.
+    Who reads them says so by an attribute ``reads_weights``.
+
+    :return: whether it warned.
     """
     size = buffer.max_size
     for owner in (strategy, *getattr(strategy, "plugins", ())):

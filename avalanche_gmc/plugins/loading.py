@@ -45,11 +45,13 @@ def gathering(
     """
     if isinstance(loader, DataLoader) and DistributedHelper.is_distributed:
         loader = _shared_among_ranks(loader)
-    if isinstance(loader, MultiDatasetDataLoader) and _has_stock(loader, "_make_pytorch_loader"):
+    if isinstance(loader, MultiDatasetDataLoader) and _has_stock(
+        loader, MultiDatasetDataLoader, "_get_loader", "_make_pytorch_loader"
+    ):
         return _gathering_avalanche(loader, share)
     if (
         isinstance(loader, DataLoader)
-        and _has_stock(loader, "__iter__")
+        and _has_stock(loader, DataLoader, "__iter__")
         and loader.batch_sampler is not None
         and isinstance(loader.dataset, AvalancheDataset)
     ):
@@ -59,10 +61,9 @@ def gathering(
     return loader
 
 
-def _has_stock(loader: Any, method: str) -> bool:
-    """Whether the loader's class leaves a method as Avalanche or torch define it."""
-    base = DataLoader if isinstance(loader, DataLoader) else MultiDatasetDataLoader
-    return getattr(type(loader), method) is getattr(base, method)
+def _has_stock(loader: Any, base: type, *methods: str) -> bool:
+    """Whether the loader's class leaves these methods as Avalanche or torch define them."""
+    return all(getattr(type(loader), method) is getattr(base, method) for method in methods)
 
 
 def _gathering_avalanche(loader: MultiDatasetDataLoader, share: float | None) -> Any:
@@ -96,17 +97,17 @@ def _shared_among_ranks(loader: Any) -> Any:
 
     A loader with a sampler of the user's stays as it is.
     """
-    sampler = loader.sampler
+    sampler, dataset = loader.sampler, loader.dataset
     stock = (
         type(loader) is DataLoader
         and type(sampler) in (RandomSampler, SequentialSampler)
         and not getattr(sampler, "replacement", False)
-        and len(sampler) == len(loader.dataset)
+        and len(sampler) == len(dataset)
     )
     if not stock or loader.batch_size is None or loader.generator is not None:
         return loader
     return MultiDatasetDataLoader(
-        [loader.dataset],
+        [dataset],
         [loader.batch_size],
         shuffle=isinstance(sampler, RandomSampler),
         drop_last=loader.drop_last,

@@ -298,6 +298,11 @@ class Handmade(TaskBalancedDataLoader):
         return DataLoader(datasets[0], batch_sampler=[[3, 1], [2]])
 
 
+class HandmadeWhole(TaskBalancedDataLoader):
+    def _get_loader(self):
+        return DataLoader(self.datasets[0], batch_sampler=[[3, 1], [2]])
+
+
 def handmade_list(data):
     return [default_collate([data[i] for i in rows]) for rows in ([0, 3], [2, 2, 1])]
 
@@ -309,6 +314,7 @@ USERS_LOADERS = {
     "subclass of torch's": lambda data: Doubled(data, batch_size=6, shuffle=True),
     "subclass of Avalanche's": lambda data: Halved(data, batch_size=6),
     "loader inside": lambda data: Handmade(data, batch_size=6),
+    "loader instead": lambda data: HandmadeWhole(data, batch_size=6),
     "list": handmade_list,
 }
 
