@@ -38,19 +38,35 @@ def fresh_draws(model: ModelOrFactory, count: int, seed: int) -> list[nn.Module]
     return [_fresh_draw(model, derive_seed(seed, draw)) for draw in range(count)]
 
 
-def reset_in_place(model: nn.Module, seed: int) -> None:
+def reset_in_place(
+    model: nn.Module, seed: int, factory: Callable[[], nn.Module] | None = None
+) -> None:
     """Draw this very module's parameters anew and reset its buffers, on its own device.
 
     Parameters stay the same objects, so an optimizer that holds them keeps working. Frozen
     parameters (``requires_grad=False``) keep their values: training would not change them either.
 
-    :param model: a module whose submodules have ``reset_parameters()``.
+    :param model: a module whose submodules have ``reset_parameters()``, or any module if there is
+        a factory.
     :param seed: any integer; the global generators are left as they were.
+    :param factory: returns a new model with the same parameters and buffers.
     """
-    fresh = _reset_copy(model, seed)
+    fresh = _reset_copy(model, seed) if factory is None else _fresh_draw(factory, seed)
+    shapes, made = (
+        {name: tuple(t.shape) for name, t in (*m.named_parameters(), *m.named_buffers())}
+        for m in (model, fresh)
+    )
+    if shapes != made:
+        differing = sorted(dict(shapes.items() ^ made.items()))
+        raise ValueError(
+            f"the model that the factory returned differs from the {type(model).__name__} to reset "
+            f"in {', '.join(differing)}; return a new model of the same kind."
+        )
+    frozen = {id(tensor) for tensor in _frozen_tensors(model)}
     with torch.no_grad():
         for old, new in zip(_tensors(model), _tensors(fresh), strict=True):
-            old.copy_(new)
+            if id(old) not in frozen:
+                old.copy_(new)
 
 
 def refuse_dynamic(model: nn.Module) -> None:
