@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import random
 from collections.abc import Callable
 
@@ -12,7 +13,13 @@ import torch
 from avalanche.models import IncrementalClassifier
 from torch import nn
 
-from avalanche_gmc.initialization import derive_seed, fresh_draws, reset_in_place, seeded
+from avalanche_gmc.initialization import (
+    derive_seed,
+    draw_from,
+    fresh_draws,
+    reset_in_place,
+    seeded,
+)
 from benchmarks.models import cnn, mlp
 
 
@@ -104,6 +111,80 @@ def test_a_parameter_that_nothing_resets_is_named() -> None:
     with pytest.raises(ValueError, match=r"parameter\(s\) scale"):
         reset_in_place(WithScale(), 0)
     assert len(fresh_draws(WithScale, 2, 0)) == 2
+
+
+def test_a_factory_draws_what_no_layer_can() -> None:
+    model = WithScale()
+    with torch.no_grad():
+        model.scale.fill_(5.0)
+    parameters = list(model.parameters())
+    reset_in_place(model, 3, factory=WithScale)
+    assert torch.equal(model.scale, torch.ones(3))
+    assert torch.equal(model.head.weight, draw_from(WithScale, 3).head.weight)
+    assert all(a is b for a, b in zip(parameters, model.parameters(), strict=True))
+    with pytest.raises(ValueError, match=r"scale has the shape \(3,\) .* and None"):
+        reset_in_place(model, 3, factory=lambda: mlp(3, 2))
+
+
+def test_a_factory_does_not_overwrite_what_is_frozen() -> None:
+    model = nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 4), nn.Linear(4, 2))
+    model(torch.rand(8, 4))
+    model[:2].requires_grad_(False)
+    before = copy.deepcopy(model)
+    reset_in_place(model, 0, factory=lambda: copy.deepcopy(before).apply(_fill_with_two))
+    assert torch.equal(flat(before[:2]), flat(model[:2]))
+    assert model[2].weight.eq(2).all()
+
+
+def _fill_with_two(module: nn.Module) -> None:
+    for tensor in [*module.parameters(), *module.buffers()]:
+        tensor.data.fill_(2)
+
+
+def transformer() -> nn.Module:
+    layer = nn.TransformerEncoderLayer(8, 2, dim_feedforward=16, batch_first=True)
+    return nn.Sequential(nn.TransformerEncoder(layer, 2), nn.Flatten(), nn.Linear(24, 4))
+
+
+@pytest.mark.parametrize(
+    "model", [nn.MultiheadAttention(8, 2), nn.MultiheadAttention(8, 2, kdim=4), transformer()]
+)
+def test_attention_is_drawn_as_its_constructor_does(model: nn.Module) -> None:
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.fill_(7.0)
+    draw = fresh_draws(model, 1, 0)[0]
+    attention = next(m for m in draw.modules() if isinstance(m, nn.MultiheadAttention))
+    weights = (
+        attention.in_proj_weight
+        if attention.in_proj_weight is not None
+        else (attention.q_proj_weight)
+    )
+    # Xavier's uniform distribution, and no biases.
+    assert weights.var().item() == pytest.approx(2 / sum(weights.shape), rel=0.2)
+    assert not attention.in_proj_bias.any() and not attention.out_proj.bias.any()
+    assert attention.out_proj.weight.abs().max() <= 1 / math.sqrt(8)
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
+def test_recurrent_layers_are_drawn_and_run(kind: type[nn.RNNBase]) -> None:
+    model = kind(3, 4)  # type: ignore[call-arg]
+    one, other = fresh_draws(model, 2, 0)
+    steps = torch.rand(5, 2, 3)
+    assert not torch.equal(one(steps)[0], other(steps)[0])
+
+
+def test_compiled_models_are_drawn_without_the_compiler() -> None:
+    model = mlp(5, 3)
+    exact = flat(fresh_draws(model, 1, 0)[0])
+    for compiled in (torch.compile(model), nn.Sequential(torch.compile(model))):
+        draw = fresh_draws(compiled, 1, 0)[0]
+        assert not any(hasattr(module, "_orig_mod") for module in draw.modules())
+        assert torch.equal(flat(draw), exact)
+    before = model[0].weight.clone()
+    reset_in_place(torch.compile(model), 1)
+    assert not torch.equal(before, model[0].weight)
+    reset_in_place(torch.compile(model), 1, factory=lambda: torch.compile(mlp(5, 3)))
 
 
 def test_a_container_has_the_last_word_about_its_children() -> None:
