@@ -44,8 +44,8 @@ def embedded(data: AvalancheDataset, embedding: Any, ranks: Ranks | None) -> Dic
     if ranks is None:
         dictionary: Dictionary = embedding.embed(data)
         return dictionary
-    if hasattr(embedding, "settle"):
+    if hasattr(embedding, "calibrate"):
         # On the data that one process would take, not on this rank's share of it.
-        embedding.settle(data)
+        embedding.calibrate(data)
     share = data.subset(list(ranks.share(len(data))))
     return ShardedDictionary(embedding.embed(share), ranks)

@@ -26,8 +26,13 @@ def prepare(inputs: Tensor, like: Tensor) -> Tensor:
     Integers stay integers, since some models look them up in an embedding table.
     """
     dtype = like.dtype if inputs.is_floating_point() else inputs.dtype
-    inputs = inputs.to(like.device, dtype)
+    inputs = ordinary(inputs.to(like.device, dtype))
     return inputs.contiguous(memory_format=torch.channels_last) if inputs.ndim == 4 else inputs
+
+
+def ordinary(values: Tensor) -> Tensor:
+    """A copy of what was made in inference mode, which autograd refuses."""
+    return values.clone() if values.is_inference() else values
 
 
 def run_model(model: nn.Module, inputs: Tensor) -> Tensor:

@@ -6,14 +6,14 @@ Letters: N examples, S draws, K outputs, H features (one more if the layer has a
 from __future__ import annotations
 
 from contextlib import ExitStack
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from avalanche_gmc.dictionary import Dictionary, LastLayerDictionary
-from avalanche_gmc.embedding.base import BatchSizes, DrawsEmbedding, require_finite
+from avalanche_gmc.embedding.base import BatchSizes, DrawsEmbedding, require_moderate
 from avalanche_gmc.embedding.forward import parameter_like, run_model
 from avalanche_gmc.embedding.losses import Loss
 from avalanche_gmc.initialization import ModelOrFactory
@@ -46,6 +46,8 @@ class LastLayerEmbedding(DrawsEmbedding[_Store]):
     :param seed: of the draws.
     """
 
+    _MEASURED = DrawsEmbedding._MEASURED | {"layer": "_layer"}
+
     def __init__(
         self,
         model: ModelOrFactory,
@@ -67,9 +69,10 @@ class LastLayerEmbedding(DrawsEmbedding[_Store]):
         head = self._head(0)
         return len(self._draws) * head.out_features * (head.in_features + _bias(head))
 
-    def _settle(self, inputs: Tensor, targets: Tensor) -> None:
-        super()._settle(inputs, targets)
+    def _calibrate(self, inputs: Tensor, targets: Tensor) -> int:
+        num_outputs = super()._calibrate(inputs, targets)
         self._layer = _producing_layer(self._draws[0], inputs, self._candidates)
+        return num_outputs
 
     def _allocate(self, examples: int) -> _Store:
         head, device = self._head(0), parameter_like(self._draws[0]).device
@@ -95,9 +98,9 @@ class LastLayerEmbedding(DrawsEmbedding[_Store]):
             targets = torch.cat(store.targets)
             for draw, outputs in enumerate(store.errors):
                 # Outputs tell about features too: they are sums over all of them.
-                require_finite(outputs, draw)
+                require_moderate(outputs, draw)
                 errors = self._loss.output_gradient(outputs, targets)
-                require_finite(errors, draw)
+                require_moderate(errors, draw)
                 store.errors[draw] = errors
         return LastLayerDictionary(store.errors, store.features)
 
@@ -106,13 +109,6 @@ class LastLayerEmbedding(DrawsEmbedding[_Store]):
         if not isinstance(head, nn.Linear):
             raise TypeError(f"the layer '{self._layer}' is a {type(head).__name__}.")
         return head
-
-    def state_dict(self) -> dict[str, Any]:
-        return super().state_dict() | {"layer": self._layer}
-
-    def load_state_dict(self, state: Any) -> None:
-        super().load_state_dict(state)
-        self._layer = state["layer"]
 
 
 def _linear_layers(model: nn.Module, layer: str | None) -> list[str]:
