@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import copy
 import math
+import pickle
 import random
+import warnings
 from collections.abc import Callable
 
 import numpy as np
 import pytest
 import torch
 from avalanche.models import IncrementalClassifier
+from sklearn.datasets import load_digits
 from torch import nn
+from torchvision.models import alexnet, mobilenet_v2, resnet18
 
 from avalanche_gmc.initialization import (
+    Redrawn,
     derive_seed,
     draw_from,
     fresh_draws,
+    looks_trained,
     reset_in_place,
     seeded,
 )
@@ -200,6 +206,120 @@ def test_frozen_parameters_and_their_statistics_are_kept() -> None:
     for name, tensor in backbone.state_dict().items():
         assert torch.equal(tensor, draw[0].state_dict()[name])
     assert not torch.equal(model[2].weight, draw[2].weight)
+
+
+class Backbone(nn.Module):
+    """A pretrained body, in which batch norm has no weights, and a head."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8, affine=False), nn.ReLU())
+        self.scale = nn.Parameter(torch.randn(8))
+        self.fc = nn.Sequential(nn.BatchNorm1d(8), nn.Linear(8, 3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        output: torch.Tensor = self.fc(self.body(x) * self.scale)
+        return output
+
+
+def pretrained() -> Backbone:
+    model = Backbone()
+    for _ in range(20):
+        model(torch.rand(8, 6))
+    return model
+
+
+@pytest.mark.parametrize("only", ["fc", ["fc.0", "fc.1"]])
+def test_only_what_is_named_is_drawn_and_the_rest_is_kept_as_it_was(only: str | list[str]) -> None:
+    model = pretrained()
+    before = copy.deepcopy(model.state_dict())
+    factory = Redrawn(model, only=only)
+    reset_in_place(model, 5, factory=lambda: pretrained())  # as training would
+    pickled = pickle.loads(pickle.dumps(factory))
+    for draw in (*fresh_draws(factory, 2, 0), *fresh_draws(pickled, 2, 0)):
+        kept = {name for name, t in draw.state_dict().items() if torch.equal(t, before[name])}
+        assert {name for name in before if not name.startswith("fc")} <= kept
+        assert not kept & {"fc.0.running_mean", "fc.1.weight", "fc.1.bias"}
+        assert all(parameter.requires_grad for parameter in draw.parameters())
+        assert draw.fc[0].num_batches_tracked == 0
+    reset_in_place(model, 7, factory=factory)
+    assert torch.equal(flat(model), flat(draw_from(factory, 7)))
+
+
+def test_draws_share_what_is_kept_and_pickles_have_nothing_else() -> None:
+    model = nn.Sequential(nn.Linear(1000, 500), nn.Linear(500, 1000), nn.Linear(1000, 2))
+    model[0].requires_grad_(False)
+    factory = Redrawn(model)
+    one, other = fresh_draws(factory.sharing, 2, 0)
+    assert torch.equal(flat(one), flat(fresh_draws(factory, 1, 0)[0]))
+    assert factory()[0].weight.data_ptr() != one[0].weight.data_ptr()
+    assert one[0].weight.data_ptr() == other[0].weight.data_ptr() != model[0].weight.data_ptr()
+    assert one[1].weight.data_ptr() != other[1].weight.data_ptr()
+    kept = model[0].weight.nbytes
+    assert kept < len(pickle.dumps(Redrawn(model))) < kept + 20_000
+    assert len(pickle.dumps(Redrawn(model.requires_grad_(True)))) < 20_000
+
+
+def test_initialisers_do_not_reach_what_is_kept() -> None:
+    model = nn.Sequential(nn.Linear(3, 2), WithInitialisedChild())
+    model[0].bias.requires_grad_(False)
+    model[1].head.weight.requires_grad_(False)
+    before = copy.deepcopy(model)
+    factory = Redrawn(model)
+    for draw in fresh_draws(factory, 2, 0):
+        assert torch.equal(draw[0].bias, before[0].bias)
+        assert torch.equal(draw[1].head.weight, before[1].head.weight)
+        assert not torch.equal(draw[0].weight, before[0].weight)
+    assert torch.equal(flat(model), flat(before))
+
+
+@pytest.mark.parametrize(
+    ("only", "message"),
+    [
+        ("head", r"only='head' is no submodule of Backbone; it has \['body', 'fc'\]"),
+        ("body.1", r"only='body.1' has no trainable parameters"),
+    ],
+)
+def test_names_of_nothing_to_draw_are_refused(only: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Redrawn(Backbone(), only=only)
+
+
+def trained_on_digits(model: nn.Module) -> nn.Module:
+    digits = load_digits()
+    inputs, targets = torch.tensor(digits.data).float() / 16, torch.tensor(digits.target)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    for _ in range(5):
+        for rows in torch.randperm(len(inputs)).split(32):
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(inputs[rows]), targets[rows]).backward()
+            optimizer.step()
+    return model
+
+
+TRAINABLE: dict[str, Callable[[], nn.Module]] = {
+    "plain": lambda: mlp(64, 10),
+    "batch norm": lambda: nn.Sequential(nn.Linear(64, 4), nn.BatchNorm1d(4), nn.Linear(4, 10)),
+    "layer norm": lambda: nn.Sequential(nn.Linear(64, 4), nn.LayerNorm(4), nn.Linear(4, 10)),
+}
+
+
+@pytest.mark.parametrize("kind", list(TRAINABLE))
+def test_a_model_that_looks_trained_is_not_drawn_without_a_warning(kind: str) -> None:
+    fresh = TRAINABLE[kind]()
+    trained = trained_on_digits(TRAINABLE[kind]())
+    with pytest.warns(UserWarning, match=r"looks trained.*Redrawn\(model, only='fc'\)"):
+        fresh_draws(trained, 1, 0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fresh_draws(fresh, 1, 0)
+        fresh_draws(Redrawn(trained), 1, 0)
+        fresh_draws(trained[:-1].requires_grad_(False), 1, 0)
+
+
+@pytest.mark.parametrize("make", [resnet18, alexnet, mobilenet_v2, transformer, cnn, Backbone])
+def test_fresh_models_do_not_look_trained(make: Callable[[], nn.Module]) -> None:
+    assert not looks_trained(make())
 
 
 def test_reset_in_place_keeps_the_objects_and_draws_new_numbers() -> None:

@@ -17,6 +17,7 @@ from avalanche_gmc.embedding import (
     LocalEmbedding,
     RandomProjectionEmbedding,
 )
+from avalanche_gmc.initialization import Redrawn
 
 LAST_LAYER, LOCAL = "last-layer", "local"
 
@@ -91,7 +92,9 @@ class EmbeddingChoice:
             # The memory may have been resized since its embedding was built.
             state = self._pending_state or {}
             options["draws"] = state.get("draws") or last_layer_draws(model, size)
-        embedding = _KINDS[self._kind](model, **options)
+        # The strategy's model may have been trained since it was made.
+        source = model if self._kind == LOCAL else Redrawn(model)
+        embedding = _KINDS[self._kind](source, **options)
         if self._pending_state is not None:
             embedding.load_state_dict(self._pending_state)
         return embedding
@@ -139,7 +142,7 @@ def last_layer_draws(model: nn.Module, size: int) -> int:
 
     Time and memory of embedding and pursuit grow in proportion to the draws, hence the limits.
     """
-    per_dimension = size / LastLayerEmbedding(model, draws=1).dim
+    per_dimension = size / LastLayerEmbedding(Redrawn(model), draws=1).dim
     good = min(math.ceil(GOOD_DIMENSIONS * per_dimension), DRAWS_FOR_GOOD)
     needed = min(math.ceil(NEEDED_DIMENSIONS * per_dimension), DRAWS_FOR_NEEDED)
     return max(PAPERS_DRAWS, good, needed)

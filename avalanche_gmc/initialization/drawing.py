@@ -18,14 +18,19 @@ from avalanche_gmc.initialization.modules import (
 )
 from avalanche_gmc.initialization.redrawn import Redrawn
 from avalanche_gmc.initialization.surroundings import derive_seed, plain_arithmetic, seeded
+from avalanche_gmc.initialization.trained import warn_if_trained
 
 Factory = Callable[[], nn.Module]
 ModelOrFactory = nn.Module | Factory
 
 
 def as_factory(model: ModelOrFactory) -> Factory:
-    """A callable that returns a fresh model: the given one, or one made of a module."""
+    """A callable that returns a fresh model: the given one, or one made of a module.
+
+    Warns if a module looks trained: :class:`Redrawn` says what of it is drawn and what is kept.
+    """
     if isinstance(model, nn.Module):
+        warn_if_trained(model)
         return Redrawn(model)
     if not callable(model):
         raise ValueError(

@@ -7,7 +7,8 @@ weights with a fresh head, not a random network. ``Redrawn(model, only="fc")`` s
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -19,8 +20,8 @@ class Redrawn:
     """Returns a new copy of a module at each call, freshly initialised by its own layers.
 
     Frozen parameters (``requires_grad=False``) and the buffers of frozen layers keep the values
-    that they have when this is made. All copies share what is kept, and nothing else is stored:
-    no values of parameters that are drawn, here or in pickles.
+    that they have when this is made. Nothing else is stored, here or in pickles: no values of
+    parameters that are drawn.
 
     :param model: a module whose layers have ``reset_parameters()``; it is never changed.
     :param only: names of the submodules to draw anew, such as ``"fc"``; everything else keeps its
@@ -49,21 +50,29 @@ class Redrawn:
 
         All numbers are drawn on the CPU, so that one seed gives the same ones for every device.
         """
+        return self._draw(shared=False)
+
+    def sharing(self) -> nn.Module:
+        """The same draw, for reading only: it shares the memory of all that is kept."""
+        return self._draw(shared=True)
+
+    def _draw(self, *, shared: bool) -> nn.Module:
         fresh = set(_fresh_modules(self._template, self._only))
-        touched = {p for module in fresh for p in module.parameters()}
+        written = {p for module in fresh if _initialiser(module) for p in module.parameters()}
         memo: dict[int, Tensor] = {}
         for parameter in self._template.parameters():
             if parameter.is_meta:
                 empty = torch.full_like(parameter, torch.nan, device="cpu")
                 memo[id(parameter)] = nn.Parameter(empty)
-            elif parameter not in touched:
+            elif shared and parameter not in written:
                 memo[id(parameter)] = parameter
         draw = copy.deepcopy(self._template, memo)
         with torch.no_grad():
             # Children first: a container that initialises its children has the last word.
             for old, new in reversed(list(_pairs(self._template, draw))):
-                if old in fresh:
-                    _reset(new)
+                initialise = _initialiser(new) if old in fresh else None
+                if initialise is not None:
+                    initialise()
             self._put_kept_back(draw, fresh)
         self._require_complete(draw)
         return draw.to(self._device)
@@ -107,13 +116,13 @@ def _fresh_modules(model: nn.Module, only: Sequence[str] | None) -> Iterator[nn.
     return visit(model, "", only is None)
 
 
-def _reset(module: nn.Module) -> None:
+def _initialiser(module: nn.Module) -> Callable[[], None] | None:
     # nn.MultiheadAttention and nn.Transformer keep theirs private.
     for name in ("reset_parameters", "_reset_parameters"):
-        reset = getattr(module, name, None)
-        if callable(reset):
-            reset()
-            return
+        found = getattr(module, name, None)
+        if callable(found):
+            return cast("Callable[[], None]", found)
+    return None
 
 
 def _submodule(model: nn.Module, name: str) -> nn.Module:
