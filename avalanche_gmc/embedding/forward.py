@@ -51,6 +51,7 @@ def run_model(model: nn.Module, inputs: Tensor) -> Tensor:
         found = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
         raise ValueError(
             "the model must return one tensor with a row of outputs per example, got "
-            f"{found} for {len(inputs)} examples; wrap it in a module that returns that tensor."
+            f"{found} for {len(inputs)} examples; name the right entry with SelectOutput(model, "
+            "'logits') or SelectOutput(model, 0), or wrap the model in a module that returns it."
         )
     return outputs

@@ -25,6 +25,7 @@ class _Store(NamedTuple):
     errors: Tensor  # S×N×K; the outputs, until all of them are there
     features: Tensor  # S×N×H
     targets: list[Tensor]
+    shapes: set[torch.Size]  # of one example's outputs
 
 
 class LastLayerEmbedding(DrawsEmbedding[_Store]):
@@ -79,7 +80,7 @@ class LastLayerEmbedding(DrawsEmbedding[_Store]):
         draws, width = len(self._draws), head.in_features + _bias(head)
         errors = torch.empty(draws, examples, head.out_features, device=device)
         features = torch.empty(draws, examples, width, device=device)
-        return _Store(errors, features, [])
+        return _Store(errors, features, [], set())
 
     def _fill(self, store: _Store, rows: slice, draw: int, inputs: Tensor, targets: Tensor) -> None:
         head = self._head(draw)
@@ -87,7 +88,8 @@ class LastLayerEmbedding(DrawsEmbedding[_Store]):
         store.features[draw, rows, : head.in_features] = features
         # A bias sees the constant input 1.
         store.features[draw, rows, head.in_features :] = 1
-        store.errors[draw, rows] = outputs
+        store.errors[draw, rows] = outputs.flatten(1) if outputs.ndim > 1 else outputs[:, None]
+        store.shapes.add(outputs.shape[1:])
         if draw == 0:
             store.targets.append(targets)
 
@@ -96,10 +98,12 @@ class LastLayerEmbedding(DrawsEmbedding[_Store]):
         # time than the forward passes.
         if store.targets:
             targets = torch.cat(store.targets)
+            (shape,) = store.shapes
             for draw, outputs in enumerate(store.errors):
                 # Outputs tell about features too: they are sums over all of them.
                 require_moderate(outputs, draw)
-                errors = self._loss.output_gradient(outputs, targets)
+                errors = self._loss.output_gradient(outputs.view(-1, *shape), targets)
+                errors = errors.view_as(outputs)
                 require_moderate(errors, draw)
                 store.errors[draw] = errors
         return LastLayerDictionary(store.errors, store.features)
@@ -144,12 +148,14 @@ def _producing_layer(model: nn.Module, inputs: Tensor, names: list[str]) -> str:
 
 
 def _computes(head: nn.Module, features: Tensor, outputs: Tensor) -> bool:
-    if not isinstance(head, nn.Linear) or features.ndim != 2 or outputs.ndim != 2:
-        return False
-    if outputs.shape != (len(features), head.out_features):
+    if not isinstance(head, nn.Linear) or features.ndim != 2 or len(features) != len(outputs):
         return False
     again = F.linear(features, head.weight, head.bias)
-    return torch.allclose(again, outputs, rtol=1e-4, atol=1e-5, equal_nan=True)
+    if outputs.ndim == 1 and head.out_features == 1:
+        outputs = outputs[:, None]  # a model of one output may leave its dimension out
+    return again.shape == outputs.shape and torch.allclose(
+        again, outputs, rtol=1e-4, atol=1e-5, equal_nan=True
+    )
 
 
 def _run_to_layer(model: nn.Module, head: nn.Linear, inputs: Tensor) -> tuple[Tensor, Tensor]:

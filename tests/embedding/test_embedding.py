@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 import dill
 import pytest
 import torch
-from gradient_oracle import MODELS, Tokens, make_examples
+from gradient_oracle import MODELS, Talkative, Tokens, make_examples
 from sklearn.datasets import load_digits
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -360,22 +360,15 @@ def test_data_of_the_wrong_form_is_refused(
         make(small_cnn).embed(*given(*make_examples(SHAPE, 5)))  # type: ignore[arg-type]
 
 
-class TwoOutputs(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.head = nn.Linear(12, 4)
-
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        return self.head(x), x
-
-
 @EVERY
 def test_models_and_losses_of_the_wrong_form_are_refused(
     make: Callable[..., GradientEmbedding],
 ) -> None:
     data = make_examples((12,), 5)
-    with pytest.raises(ValueError, match="one tensor with a row of outputs per example, got tuple"):
-        make(TwoOutputs).embed(*data)
+    with pytest.raises(
+        ValueError, match=r"one tensor with a row of outputs.*got tuple.*SelectOutput"
+    ):
+        make(lambda: Talkative(tuple)).embed(*data)
     with pytest.raises(ValueError, match=r"one value per example.*returned shape \(\)"):
         make(lambda: mlp(12, 4), loss=lambda out, y: F.cross_entropy(out, y)).embed(*data)
 

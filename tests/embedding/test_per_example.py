@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 import torch
-from gradient_oracle import MODELS, Tokens, gradient_loop, make_examples
+from gradient_oracle import MODELS, Recurrent, Tokens, gradient_loop, make_examples
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -183,20 +183,6 @@ def test_equal_examples_cannot_hide_that_rows_are_not_examples(
     found = assemble(engine, inputs, targets)
     for block, exact in enumerate(expected_blocks(model, inputs, targets, 2**14)):
         torch.testing.assert_close(found[block], exact)
-
-
-class Recurrent(nn.Module):
-    """A recurrent layer over embedded tokens."""
-
-    def __init__(self, kind: type[nn.RNNBase]) -> None:
-        super().__init__()
-        self.table = nn.Embedding(9, 6)
-        self.steps = kind(6, 5, batch_first=True)  # type: ignore[call-arg]
-        self.head = nn.Linear(5, 4)
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        output: Tensor = self.head(self.steps(self.table(tokens))[0][:, -1])
-        return output
 
 
 class AsksForValues(nn.Module):
