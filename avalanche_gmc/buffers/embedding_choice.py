@@ -21,6 +21,7 @@ from avalanche_gmc.embedding import (
     RandomProjectionEmbedding,
 )
 from avalanche_gmc.exemplars.values import digest
+from avalanche_gmc.initialization import Redrawn
 
 EmbeddingName = Literal["last-layer", "random-projection", "local"]
 
@@ -115,7 +116,9 @@ class EmbeddingChoice:
             # The memory may have been resized since its embedding was built.
             state = self._saved_state or {}
             options["draws"] = state.get("draws") or last_layer_draws(model, size)
-        embedding = _KINDS[self._kind](model, **options)
+        # The strategy's model may have been trained since it was made.
+        keep = self._kind == LOCAL or not isinstance(model, nn.Module)
+        embedding = _KINDS[self._kind](model if keep else Redrawn(model), **options)
         if self._saved_state is not None:
             embedding.load_state_dict(self._saved_state)
         return embedding
@@ -179,7 +182,8 @@ def last_layer_draws(model: nn.Module | Callable[[], nn.Module], size: int) -> i
     paper's 4 draws; down to 2 where these have twenty dimensions per exemplar; up to 16 where fewer
     have less than ten, and up to 64 where these have less than two.
     """
-    per_dimension = size / LastLayerEmbedding(model, draws=1).dim
+    source = Redrawn(model) if isinstance(model, nn.Module) else model
+    per_dimension = size / LastLayerEmbedding(source, draws=1).dim
     plenty = max(math.ceil(PLENTY_OF_DIMENSIONS * per_dimension), FEWEST_DRAWS)
     good = min(math.ceil(GOOD_DIMENSIONS * per_dimension), DRAWS_FOR_GOOD)
     needed = min(math.ceil(NEEDED_DIMENSIONS * per_dimension), DRAWS_FOR_NEEDED)
