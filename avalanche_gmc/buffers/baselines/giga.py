@@ -18,8 +18,8 @@ from avalanche_gmc.buffers.baselines.selection import (
 )
 from avalanche_gmc.dictionary import Dictionary
 
-STEPS = 10
-"""Steps per exemplar after which an atom is not taken a second time."""
+STEPS = 2
+"""Steps per exemplar after which an atom is not taken again; more led to no better models."""
 
 
 class GIGABuffer(WeightedSelectionBuffer):

@@ -32,9 +32,11 @@ class GradMatchBuffer(WeightedSelectionBuffer):
     1. Gradients are of the last layer, at the weights the model has when the buffer is updated.
     2. ``ridge`` is relative to the mean squared norm of the gradients of the class, which at the
        current weights may have any size.
-    3. Weights ≥ 0 are fitted at the end, on the picks of the unconstrained pursuit; GradMatch's
-       code drops negative ones. Where gradients vanish, all exemplars of the class weigh the same.
-    4. GCR's loss has a term for stored outputs; here the loss is the strategy's.
+    3. Weights ≥ 0 are fitted at the end, on the picks of the unconstrained pursuit.
+    4. The weights of a class are scaled to add up to the number of its examples seen. The ridge
+       shrinks them, and in a stream it would do so to old classes again and again. Where gradients
+       vanish, all exemplars of the class weigh the same.
+    5. GCR's loss has a term for stored outputs; here the loss is the strategy's.
 
     Our local variant, ``GradientMatchingBuffer(n, "local")``, has neither ridge nor classes.
 
@@ -66,22 +68,31 @@ class GradMatchBuffer(WeightedSelectionBuffer):
         for label, budget in sorted(class_budgets(available, size).items()):
             members = candidates.members[label]
             atoms = candidates.atoms.take(members.to(candidates.atoms.device))
-            own = ridge_pursuit(atoms, candidates.weights[members], budget, self._ridge)
-            picks.append(members[own.indices])
-            weights.append(own.weights)
+            stands_for = candidates.weights[members]
+            own, fitted = ridge_pursuit(atoms, stands_for, budget, self._ridge)
+            picks.append(members[own])
+            weights.append(_scaled(fitted, stands_for.sum()))
         return Selection(torch.cat(picks), torch.cat(weights))
 
 
-def ridge_pursuit(atoms: Dictionary, weights: Tensor, size: int, ridge: float) -> Selection:
-    """Distinct atoms and weights for the target ``Σ weights·atoms``.
+def _scaled(weights: Tensor, total: Tensor) -> Tensor:
+    """Weights of the given sum; all the same if there is nothing to scale."""
+    if float(weights.sum()) > 0:
+        return weights * (total / weights.sum())
+    return total.expand(len(weights)) / max(1, len(weights))
+
+
+def ridge_pursuit(
+    atoms: Dictionary, weights: Tensor, size: int, ridge: float
+) -> tuple[Tensor, Tensor]:
+    """Distinct atoms for the target ``Σ weights·atoms``, and their weights: n and n.
 
     :param weights: N, float64.
     :param ridge: relative to the mean squared norm of the atoms.
     """
     penalty = ridge * float(atoms.norms().square().mean())
     if penalty == 0 or size == 0:
-        equal = weights.sum().expand(size) / max(1, size)
-        return Selection(torch.arange(size), equal)
+        return torch.arange(size), torch.zeros(size, dtype=torch.float64)
     target = weighted_sum(atoms, weights).cpu().double()
     picked = _Picked(size, target, penalty)
     for _ in range(size):
@@ -89,7 +100,7 @@ def ridge_pursuit(atoms: Dictionary, weights: Tensor, size: int, ridge: float) -
         scores[picked.indices] = -torch.inf
         pick = scores.argmax()
         picked.append(int(pick), atoms.rows(pick[None].to(atoms.device))[0].cpu().double())
-    return Selection(torch.tensor(picked.indices), picked.nonnegative_weights())
+    return torch.tensor(picked.indices), picked.nonnegative_weights()
 
 
 class _Picked:

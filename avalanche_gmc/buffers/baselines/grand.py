@@ -49,4 +49,5 @@ def grand_scores(atoms: LastLayerDictionary) -> Tensor:
     """The mean over the draws of each gradient's norm: N."""
     errors = torch.linalg.vector_norm(atoms.errors, dim=2)
     features = torch.linalg.vector_norm(atoms.features, dim=2)
-    return (errors * features).mean(dim=0)
+    scores: Tensor = (errors * features).mean(dim=0)
+    return scores

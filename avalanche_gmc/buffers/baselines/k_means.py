@@ -10,7 +10,6 @@ from torch import Tensor
 
 from avalanche_gmc.buffers.baselines.geometry import inner_products
 from avalanche_gmc.buffers.baselines.selection import Candidates, Selection, SelectionBuffer
-from avalanche_gmc.buffers.embedding_choice import LOCAL
 from avalanche_gmc.dictionary import Dictionary
 from avalanche_gmc.initialization import derive_seed
 
@@ -23,18 +22,18 @@ class KMeansPlusPlusBuffer(SelectionBuffer):
 
     Where this departs from the paper:
 
-    1. Gradients are of the true labels, which the paper, on active learning, does not have.
-    2. In a stream the exemplars stand for what was seen before: each pick counts for the examples
+    1. Gradients are at random draws of the parameters. The paper's, at the current weights, come
+       with ``embedding="local"`` and a strategy; but a model that was trained on the exemplars has
+       gradients close to 0 for all of them, so that hardly any is drawn again.
+    2. They are of the true labels, which the paper, on active learning, does not have.
+    3. In a stream the exemplars stand for what was seen before: each pick counts for the examples
        whose gradients are closest to it, and probabilities are in proportion to these numbers too
        (as in StreamKM++, Ackermann et al., 2012). The numbers are no weights for training.
 
     :param max_size: the number of exemplars.
-    :param embedding: see :class:`SelectionBuffer`. None is ``"local"``, the paper's: it needs a
-        strategy, whose model it takes as it is.
-    :param seed: of the sampling (and of draws).
+    :param embedding: see :class:`SelectionBuffer`. None is ``"last-layer"``.
+    :param seed: of the draws and of the sampling.
     """
-
-    default_embedding = LOCAL
 
     def _select(self, candidates: Candidates, size: int) -> Selection:
         generator = torch.Generator().manual_seed(derive_seed(self._seed, candidates.num_seen))

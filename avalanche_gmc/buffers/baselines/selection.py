@@ -52,7 +52,8 @@ class Candidates:
     @cached_property
     def members(self) -> dict[int, Tensor]:
         """The positions of the candidates of each class, ascending."""
-        return {int(c): (self.labels == c).nonzero()[:, 0] for c in self.labels.unique()}
+        classes = sorted(set(self.labels.tolist()))
+        return {label: (self.labels == label).nonzero()[:, 0] for label in classes}
 
 
 class Selection(NamedTuple):
