@@ -20,8 +20,8 @@ from torch import nn
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from avalanche_gmc import CoresetGDumb, GradientMatchingBuffer
-from benchmarks.models import mlp
-from benchmarks.streams import sorted_tabular
+from benchmarks.streams.models import mlp
+from benchmarks.streams.tabular import sorted_tabular
 
 
 def train_and_test(

@@ -22,8 +22,8 @@ from torch import nn
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from avalanche_gmc import CoresetReplayPlugin, GradientMatchingBuffer
-from benchmarks.models import resnet18
-from benchmarks.streams import split_cifar10
+from benchmarks.streams.images import split_cifar10
+from benchmarks.streams.models import resnet18
 
 
 def train_and_test(

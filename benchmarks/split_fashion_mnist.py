@@ -22,8 +22,8 @@ from torch import nn
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from avalanche_gmc import CoresetGDumbPlugin, GradientMatchingBuffer
-from benchmarks.models import cnn
-from benchmarks.streams import split_fashion_mnist
+from benchmarks.streams.images import split_fashion_mnist
+from benchmarks.streams.models import cnn
 
 
 def train_and_test(

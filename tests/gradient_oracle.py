@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from benchmarks.models import cnn, mlp, resnet18
+from benchmarks.streams.models import cnn, mlp, resnet18
 
 
 class TiedAutoencoder(nn.Module):

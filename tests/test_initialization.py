@@ -13,7 +13,7 @@ from avalanche.models import IncrementalClassifier
 from torch import nn
 
 from avalanche_gmc.initialization import derive_seed, fresh_draws, reset_in_place, seeded
-from benchmarks.models import cnn, mlp
+from benchmarks.streams.models import cnn, mlp
 
 
 def flat(model: nn.Module) -> torch.Tensor:

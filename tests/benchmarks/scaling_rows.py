@@ -1,0 +1,68 @@
+"""Invented rows of the scaling benchmark, for tests of what is made from them."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from benchmarks.grid.rows import as_text
+from benchmarks.speed.cost_model import Shape, operations
+from benchmarks.speed.scaling_cases import (
+    CONFIGURATION,
+    FINISHED,
+    MEASUREMENTS,
+    STOPPED,
+    Case,
+    growth,
+)
+
+CONSTANTS = {
+    "check, exact": 2.5e-11,
+    "check, fast": 3e-10,
+    "check, structured": 1e-10,
+    "basis": 3e-11,
+    "refit": 5e-11,
+    "rounds": 0.004,
+}
+
+
+def row(case: Case, *, stopped: bool = False) -> dict[str, str]:
+    """A row whose time is exactly that of the cost model, as it is read from a file."""
+    numbers = case.dim if case.part == "growth" else 4 * (10 + case.dim // 40)
+    mode = "exact" if case.method == "scikit-learn" else case.method
+    shape = Shape(mode, case.examples, case.dim, case.size, 1, case.part == "large", numbers)
+    work = operations(shape)
+    seconds = sum(work[term] * constant for term, constant in CONSTANTS.items())
+    measured = {
+        "status": STOPPED if stopped else FINISHED,
+        "seconds": seconds * (6 if case.method == "scikit-learn" else 1),
+        "embedding_seconds": 1.0,
+        "peak_gb": 5.0,
+        "extra_gb": case.size * case.dim * 8e-9,
+        "dictionary_gb": case.examples * numbers * 4e-9,
+        "picked": case.size,
+        "residual": 0.01,
+        "versions": "",
+        "device": "",
+    }
+    if stopped:
+        measured = dict.fromkeys(MEASUREMENTS) | {"status": STOPPED}
+    values = asdict(case) | measured
+    return {column: as_text(values[column]) for column in CONFIGURATION + MEASUREMENTS}
+
+
+def rows() -> list[dict[str, str]]:
+    """A growth in which scikit-learn was stopped, a stream and a large selection."""
+    cases = growth(
+        source="synthetic",
+        sizes=[100, 300, 1000, 3000, 6000],
+        examples=[6000, 12000, 24000, 48000],
+        dims=[2000, 4000, 8000],
+        threads=2,
+    )
+    found = [row(c, stopped=c.method == "scikit-learn" and c.size >= 3000) for c in cases]
+    shape = ("synthetic", "last-layer", 1_000_000, 8000, 5000, 0, 2)
+    found.append(row(Case("stream", "fast", *shape)))
+    for size in (5000, 10_000, 20_000):
+        shape = ("fashion-mnist", "last-layer", 60_000, 25_600, size, 0, 2)
+        found.append(row(Case("large", "fast", *shape)))
+    return found
