@@ -26,7 +26,6 @@ COMMANDS = {
     "show-memory": "commands.show_memory",
     "selection-speed": "speed.selection",
     "embedding-speed": "speed.embedding",
-    "embedding-quality": "speed.embedding_quality",
     "training-speed": "speed.training",
     "scaling": "speed.scaling",
 }
@@ -79,6 +78,9 @@ def run_command(command: str, arguments: Sequence[str]) -> int:
     except (UsageError, DataUnavailable) as error:
         print(f"{parser.prog}: error: {error}", file=sys.stderr)
         return error.exit_code
+    except OSError as error:  # a full disk, a folder that cannot be written
+        print(f"{parser.prog}: error: {error}", file=sys.stderr)
+        return 1
 
 
 class Parser(argparse.ArgumentParser):

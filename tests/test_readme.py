@@ -12,7 +12,7 @@ from unittest import mock
 import pytest
 
 from benchmarks.__main__ import COMMANDS
-from benchmarks.grid.rows import RESULTS, ResultsFile
+from benchmarks.grid.rows import PUBLISHED, ResultsFile
 from benchmarks.report.averages import curves
 from benchmarks.report.claims import updated
 from benchmarks.report.tables import accuracy_table, paired_differences, plain_table
@@ -127,4 +127,4 @@ def test_example_scripts_are_short(script):
 
 @pytest.mark.parametrize("page", PAGES[:2], ids=lambda page: str(page.relative_to(ROOT)))
 def test_claims_are_those_of_the_rows(page):
-    assert updated(page, RESULTS) == page.read_text()
+    assert updated(page, PUBLISHED) == page.read_text()

@@ -17,13 +17,15 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from benchmarks.grid.rows import RESULTS
+from benchmarks.files import write_whole
+from benchmarks.grid.rows import PUBLISHED
+from benchmarks.options import folder
 from benchmarks.report.claims import markdown, updated
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of ``python -m benchmarks claims``."""
-    parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the CSV files")
+    parser.add_argument("--results", type=folder, default=PUBLISHED, help="folder of the CSV files")
     parser.add_argument(
         "--update", type=Path, nargs="+", default=[], metavar="PAGE", help="put it into these"
     )
@@ -33,6 +35,6 @@ def run(args: argparse.Namespace) -> int:
     """Print the tables; update pages if asked to."""
     texts = {page: updated(page, args.results) for page in args.update}
     for page, text in texts.items():
-        page.write_text(text, encoding="utf-8")
+        write_whole(page, text)
     print(markdown(args.results))
     return 0

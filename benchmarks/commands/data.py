@@ -1,6 +1,6 @@
 """Download and verify the data sets, or say where to put them.
 
-    python -m benchmarks data fashion-mnist cifar10 covertype electricity
+    python -m benchmarks data mnist fashion-mnist cifar10 covertype electricity
 
 Files live under ``--data-root``, else ``$AVALANCHE_GMC_DATA``, else the platform's cache folder.
 """
@@ -10,7 +10,8 @@ from __future__ import annotations
 import argparse
 import sys
 
-from benchmarks.data.datasets import DATASETS, add_root_argument, ensure
+from benchmarks.data.datasets import DATASETS, ensure
+from benchmarks.options import add_data_root
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -18,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "names", nargs="+", choices=sorted(DATASETS), metavar="NAME", help="data set"
     )
-    add_root_argument(parser)
+    add_data_root(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -26,6 +27,5 @@ def run(args: argparse.Namespace) -> int:
     for name in args.names:
         print(f"{name}: fetching and verifying", file=sys.stderr)
         root, layout = ensure(name, args.data_root)
-        folders = sorted({str((root / path).parent) for path in layout.files})
-        print(f"{name}: verified in {', '.join(folders)}")
+        print(f"{name}: verified in {root / layout}")
     return 0

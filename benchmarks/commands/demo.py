@@ -15,28 +15,22 @@ import argparse
 import os
 import sys
 import time
-from pathlib import Path
 
-from benchmarks import UsageError
 from benchmarks.grid.cells import EXPERIMENTS, make_cells, make_groups
 from benchmarks.grid.rows import RESULTS, ResultsFile
-
-SEEDS = 5
+from benchmarks.options import folder, positive
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of ``python -m benchmarks demo``."""
-    parser.add_argument("--seeds", type=int, default=SEEDS, help="how many runs to average")
-    parser.add_argument("--epochs", type=int, default=200, help="per training")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="worker processes")
-    parser.add_argument("--output", type=Path, default=RESULTS / "demo", help="folder to write to")
+    parser.add_argument("--seeds", type=positive, default=5, help="how many runs to average")
+    parser.add_argument("--epochs", type=positive, default=200, help="per training")
+    parser.add_argument("--jobs", type=positive, default=os.cpu_count() or 1, help="processes")
+    parser.add_argument("--output", type=folder, default=RESULTS / "demo", help="folder")
 
 
 def run(args: argparse.Namespace) -> int:
     """Run the comparison afresh, print it and draw it."""
-    if min(args.seeds, args.epochs, args.jobs) < 1:
-        given = f"{args.seeds}, {args.epochs}, {args.jobs}"
-        raise UsageError(f"--seeds, --epochs and --jobs must be at least 1 but are {given}")
     from benchmarks.grid.workers import GridStopped, run_grid
     from benchmarks.report import plots, tables
 

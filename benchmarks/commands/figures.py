@@ -1,7 +1,7 @@
 """Draw the paper's figures and write Markdown tables, from the CSV files alone.
 
     python -m benchmarks figures
-    python -m benchmarks figures --results benchmarks/results --output benchmarks/results/figures
+    python -m benchmarks figures --results benchmarks/results --output docs  # the published rows
 
 Nothing is trained and torch is not imported. Each experiment's rows become one figure (PNG and SVG)
 with the mean over seeds as a line and one standard deviation as a band, and one Markdown table.
@@ -14,8 +14,10 @@ import sys
 from pathlib import Path
 
 from benchmarks import UsageError
+from benchmarks.files import write_whole
 from benchmarks.grid.cells import EXPERIMENTS
-from benchmarks.grid.rows import RESULTS, ResultsFile
+from benchmarks.grid.rows import PUBLISHED, RESULTS, ResultsFile
+from benchmarks.options import folder
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,8 +25,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "experiments", nargs="*", metavar="EXPERIMENT", help="which ones; all with rows if none"
     )
-    parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the CSV files")
-    parser.add_argument("--output", type=Path, help="folder of the figures; else RESULTS/figures")
+    parser.add_argument("--results", type=folder, default=RESULTS, help="folder of the CSV files")
+    parser.add_argument("--output", type=folder, help="folder of the figures; else RESULTS/figures")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -36,7 +38,8 @@ def run(args: argparse.Namespace) -> int:
     ]
     if not names:
         raise UsageError(
-            f"{args.results} holds no results: run `python -m benchmarks run gdumb` first"
+            f"{args.results} holds no results: run `python -m benchmarks run gdumb` first, "
+            f"or draw the published rows with --results {PUBLISHED}"
         )
     output = args.output or args.results / "figures"
     for name in names:
@@ -44,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
         for path in plots.draw(name, rows, output):
             print(path)
         table = output / f"{name}.md"
-        table.write_text(tables.markdown(name, rows), encoding="utf-8")
+        write_whole(table, tables.markdown(name, rows))
         print(table)
     print(f"drawn: {', '.join(names)}", file=sys.stderr)
     return 0

@@ -20,22 +20,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks import UsageError
-from benchmarks.data.datasets import add_root_argument, ensure
-from benchmarks.grid.cells import (
-    EXPERIMENTS,
-    METHODS,
-    PRESETS,
-    Cell,
-    make_cells,
-    make_groups,
-    shard,
-)
+from benchmarks.data.datasets import ensure
+from benchmarks.grid.cells import EXPERIMENTS, PRESETS, Cell, make_cells, make_groups, shard
+from benchmarks.grid.methods import METHODS
 from benchmarks.grid.rows import RESULTS, ResultsFile
+from benchmarks.options import add_data_root, folder, fraction, natural, positive
 from benchmarks.streams.registry import STREAMS, datasets_of
 
 INTERRUPTED = 130
-# "balanced": each parameter tensor's gradient is divided by its root-mean-square norm first.
-PROJECTIONS = ("sparse", "rademacher", "sparse-balanced", "rademacher-balanced")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,27 +37,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--preset", choices=tuple(PRESETS), default="paper", help="how much to run")
     what.add_argument("--streams", nargs="+", metavar="STREAM", help=", ".join(STREAMS))
     what.add_argument("--methods", nargs="+", metavar="METHOD", help=", ".join(METHODS))
-    what.add_argument("--memory-sizes", nargs="+", type=int, metavar="N")
-    what.add_argument("--seeds", nargs="+", type=int, metavar="SEED")
-    what.add_argument("--epochs", type=int, help="per training")
-    what.add_argument("--train-fraction", type=float, help="share of the training stream to keep")
+    what.add_argument("--memory-sizes", nargs="+", type=positive, metavar="N")
+    what.add_argument("--seeds", nargs="+", type=natural, metavar="SEED")
+    what.add_argument("--epochs", type=positive, help="per training")
+    what.add_argument("--train-fraction", type=fraction, help="of the training stream to keep")
     what.add_argument("--csv", type=Path, help="a table of your own instead of --streams")
     what.add_argument("--target", metavar="COLUMN", help="what to predict in --csv")
     what.add_argument("--sort-by", metavar="COLUMN", help="order of --csv; else as the rows come")
     how = parser.add_argument_group("how gradient matching works")
-    how.add_argument("--draws", type=int, default=4, help="parameter draws s")
-    how.add_argument("--dim", type=int, default=2000, help="dimensions d per draw")
-    how.add_argument("--projection", choices=PROJECTIONS, default="sparse", help="kind")
+    how.add_argument("--draws", type=positive, default=4, help="parameter draws s")
+    how.add_argument("--dim", type=positive, default=2000, help="dimensions d per draw")
+    how.add_argument("--projection", choices=("sparse", "rademacher"), default="sparse")
     how.add_argument("--mode", choices=("exact", "fast"), default="exact", help="of the pursuit")
     how.add_argument("--unweighted", action="store_true", help="train without the weights")
     where = parser.add_argument_group("where and how fast")
-    where.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="worker processes")
-    where.add_argument("--threads", type=int, default=1, help="torch threads of each worker")
+    where.add_argument("--jobs", type=positive, default=os.cpu_count() or 1, help="processes")
+    where.add_argument("--threads", type=positive, default=1, help="torch threads of each worker")
     where.add_argument(
         "--shard", type=parse_shard, default=(1, 1), metavar="I/K", help="part I of K"
     )
-    where.add_argument("--results", type=Path, default=RESULTS, help="folder of the CSV files")
-    add_root_argument(parser)
+    where.add_argument("--results", type=folder, default=RESULTS, help="folder of the CSV files")
+    add_data_root(parser)
 
 
 def parse_shard(text: str) -> tuple[int, int]:
@@ -85,7 +77,8 @@ def run(args: argparse.Namespace) -> int:
     groups = shard(make_groups(cells), index - 1, count)
     mine = [cell for group in groups for cell in group.cells]
     file = ResultsFile(args.results / f"{args.experiment}.csv")
-    left = unfinished(mine, file)
+    finished = file.finished()
+    left = [cell for cell in mine if cell.key() not in finished]
     print(f"{len(mine) - len(left)} of {len(mine)} cells are finished", file=sys.stderr)
     for name in datasets_of([cell.stream for cell in left]):
         ensure(name, args.data_root)
@@ -108,31 +101,17 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def unfinished(cells: Sequence[Cell], file: ResultsFile) -> list[Cell]:
-    """The cells that have no row."""
-    finished = file.finished()
-    return [cell for cell in cells if cell.key() not in finished]
-
-
 def grid_of(args: argparse.Namespace) -> list[Cell]:
     """The cells that the options ask for."""
     preset, experiment = PRESETS[args.preset], EXPERIMENTS[args.experiment]
-    positive = {"--jobs": args.jobs, "--threads": args.threads, "--epochs": args.epochs}
-    positive |= {"--draws": args.draws, "--dim": args.dim}
-    for option, value in positive.items():
-        if value is not None and value < 1:
-            raise UsageError(f"{option} must be at least 1 but is {value}")
-    fraction = preset.train_fraction if args.train_fraction is None else args.train_fraction
-    if not 0 < fraction <= 1:
-        raise UsageError(f"--train-fraction must lie in (0, 1] but is {fraction}")
     return make_cells(
         args.experiment,
         streams_of(args),
         args.methods or experiment.methods,
         args.memory_sizes or preset.memory_sizes or experiment.memory_sizes,
-        preset.seeds if args.seeds is None else args.seeds,
+        args.seeds or preset.seeds,
         epochs=args.epochs or preset.epochs,
-        train_fraction=fraction,
+        train_fraction=args.train_fraction or preset.train_fraction,
         draws=args.draws,
         dim=args.dim,
         projection=args.projection,
@@ -152,5 +131,5 @@ def streams_of(args: argparse.Namespace) -> Sequence[str]:
     from benchmarks.streams.opening import build, csv_stream_name
 
     name = csv_stream_name(args.csv, args.target, args.sort_by)
-    build(name, None, 1.0)  # so that a wrong column is told before anything starts
+    build(name, None, args.train_fraction or 1.0)  # so that errors are told before anything starts
     return [name]

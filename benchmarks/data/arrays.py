@@ -5,6 +5,7 @@ Shapes: N examples, F features, C channels, H×W pixels.
 
 from __future__ import annotations
 
+import io
 import pickle
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,13 +15,14 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks import UsageError
-from benchmarks.data.datasets import CIFAR10_BINARY, Layout, ensure
-from benchmarks.data.sources import CIFAR10_BATCHES
+from benchmarks.data.datasets import CIFAR10_BINARY, CIFAR10_PICKLED, ensure
 
 Floats = npt.NDArray[np.float32]
 Doubles = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
+
+CIFAR10_BATCHES = (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch")
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,16 @@ class Table:
 
 def fashion_mnist(root: str | Path | None = None) -> Images:
     """70,000 images 1×28×28 of ten kinds of clothes, split as published."""
-    folder = ensure("fashion-mnist", root)[0] / "FashionMNIST" / "raw"
+    return idx_images(ensure("fashion-mnist", root)[0] / "FashionMNIST" / "raw")
+
+
+def mnist(root: str | Path | None = None) -> Images:
+    """70,000 images 1×28×28 of handwritten digits, split as published."""
+    return idx_images(ensure("mnist", root)[0] / "MNIST" / "raw")
+
+
+def idx_images(folder: Path) -> Images:
+    """The images and labels of four IDX files."""
     return Images(
         train=(read_idx(folder / "train-images-idx3-ubyte"), idx_labels(folder / "train-labels")),
         test=(read_idx(folder / "t10k-images-idx3-ubyte"), idx_labels(folder / "t10k-labels")),
@@ -84,13 +95,13 @@ def cifar10(root: str | Path | None = None) -> Images:
     return Images(train=(images[:50_000], labels[:50_000]), test=(images[50_000:], labels[50_000:]))
 
 
-def cifar10_batch(root: Path, layout: Layout, name: str) -> tuple[Bytes, Labels]:
+def cifar10_batch(root: Path, layout: str, name: str) -> tuple[Bytes, Labels]:
     """One batch of 10,000 images, from the binary or the pickled files."""
-    if layout is CIFAR10_BINARY:
-        rows = np.fromfile(root / "cifar-10-batches-bin" / f"{name}.bin", dtype=np.uint8)
+    if layout == CIFAR10_BINARY:
+        rows = np.fromfile(root / layout / f"{name}.bin", dtype=np.uint8)
         rows = rows.reshape(-1, 1 + 3 * 32 * 32)
         return rows[:, 1:].reshape(-1, 3, 32, 32), rows[:, 0].astype(np.int64)
-    with (root / "cifar-10-batches-py" / name).open("rb") as file:
+    with (root / CIFAR10_PICKLED / name).open("rb") as file:
         content = pickle.load(file, encoding="latin1")  # verified by its checksum just before
     return content["data"].reshape(-1, 3, 32, 32), np.array(content["labels"], dtype=np.int64)
 
@@ -109,7 +120,7 @@ def covertype(root: str | Path | None = None) -> Table:
 def electricity(root: str | Path | None = None) -> Table:
     """45,312 half-hours of the Australian electricity market: 6 features; did the price go up?"""
     path = ensure("electricity", root)[0] / "electricity" / "electricity.csv"
-    return table_from_csv(path, target="up")
+    return table_from_csv(path.read_bytes(), "up", "electricity")
 
 
 def digits(root: str | Path | None = None) -> Table:
@@ -141,30 +152,37 @@ def load_table(name: str, root: str | Path | None = None) -> Table:
     return TABLES[name](root)
 
 
-def table_from_csv(path: str | Path, target: str) -> Table:
-    """A user's own table: a header line, numeric or categorical columns, one of them the class.
+def table_from_csv(content: bytes, target: str, name: str) -> Table:
+    """A table from CSV: a header line, numeric or categorical columns, one of them the class.
 
     Categorical columns become one indicator per value. The classes are numbered in sorted order.
 
-    :param path: CSV file with a header line.
+    :param content: of the file.
     :param target: name of the column to predict.
+    :param name: of the table, for messages.
     """
     import pandas as pd
 
-    path = Path(path)
     try:
-        frame = pd.read_csv(path)
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{path} cannot be read as a CSV file ({error})") from error
+        frame = pd.read_csv(io.BytesIO(content))
+    except ValueError as error:
+        raise UsageError(f"{name} cannot be read as a CSV file ({error})") from error
     if target not in frame.columns:
         columns = ", ".join(map(str, frame.columns[:10]))
-        raise UsageError(f"{path} has no column {target!r} to predict: its columns are {columns}")
+        raise UsageError(f"{name} has no column {target!r} to predict: its columns are {columns}")
     if frame.isna().any(axis=None):
         column = frame.columns[frame.isna().any()][0]
-        raise UsageError(f"{path} has missing values in column {column!r}: fill or drop them first")
-    _, labels = np.unique(frame[target].to_numpy(), return_inverse=True)
+        raise UsageError(f"{name} has missing values in column {column!r}: fill or drop them first")
+    classes, labels = np.unique(frame[target].to_numpy(), return_inverse=True)
+    problems = {
+        "no rows": not len(frame),
+        f"no column besides {target!r}: there is nothing to predict it from": frame.shape[1] == 1,
+        f"only one class in column {target!r}: there is nothing to tell apart": len(classes) == 1,
+    }
+    if found := [problem for problem, holds in problems.items() if holds]:
+        raise UsageError(f"{name} has {found[0]}")
     features = pd.get_dummies(frame.drop(columns=target), dtype=np.float32)
     values = features.to_numpy(dtype=np.float32)
-    if not len(frame) or not np.isfinite(values).all():
-        raise UsageError(f"{path} holds no rows or values that are not finite")
-    return Table(path.stem, values, labels.astype(np.int64), tuple(map(str, features.columns)))
+    if not np.isfinite(values).all():
+        raise UsageError(f"{name} has values that are not finite")
+    return Table(name, values, labels.astype(np.int64), tuple(map(str, features.columns)))

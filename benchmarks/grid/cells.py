@@ -9,8 +9,10 @@ import hashlib
 import itertools
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
+from typing import Any
 
 from benchmarks import UsageError
+from benchmarks.grid.methods import METHODS
 from benchmarks.grid.rows import CONFIGURATION, Key, key
 from benchmarks.streams.registry import stream_info
 
@@ -77,21 +79,10 @@ class Experiment:
     per_experience: bool = False
 
 
-# Method → what it shares with others of the same family: the embedding of the stream.
-METHODS = {
-    "gmc-projection": "projection",
-    "gmc-projection-ols": "projection",
-    "gmc-last-layer": "last-layer",
-    "gmc-last-layer-ols": "last-layer",
-    "gmc-local": "local",
-    "reservoir": "random",
-    "class-balanced": "random",
-    "sliding-window": "random",
-    "facility-location": "facility-location",
-}
 BASELINES = ("reservoir", "class-balanced", "sliding-window")
 GMC = ("gmc-projection", "gmc-last-layer")
-PAPER_STREAMS = ("sorted-covertype", "sorted-electricity", "split-fashion-mnist", "split-cifar10")
+PAPER_TABLES = ("sorted-covertype", "sorted-electricity")
+PAPER_STREAMS = (*PAPER_TABLES, "split-fashion-mnist", "split-cifar10")
 PAPER_SIZES = (100, 200, 500, 1000, 2000, 5000)
 
 EXPERIMENTS = {
@@ -99,7 +90,7 @@ EXPERIMENTS = {
         "final accuracy against memory size, GDumb",
         "gdumb",
         PAPER_STREAMS,
-        (*GMC, *(f"{method}-ols" for method in GMC), *BASELINES),
+        (*GMC, *BASELINES),
         PAPER_SIZES,
     ),
     "gdumb-per-task": Experiment(
@@ -127,14 +118,14 @@ EXPERIMENTS = {
     "local": Experiment(
         "the local variant, experience replay",
         "replay",
-        ("sorted-covertype", "sorted-electricity"),
+        PAPER_TABLES,
         ("gmc-local", "gmc-last-layer", "reservoir"),
         PAPER_SIZES,
     ),
     "class-frequencies": Experiment(
         "classes in each experience of the sorted streams",
         "count",
-        ("sorted-covertype", "sorted-electricity"),
+        PAPER_TABLES,
         ("stream",),
         (0,),
     ),
@@ -171,52 +162,43 @@ def make_cells(
     methods: Sequence[str],
     memory_sizes: Sequence[int],
     seeds: Sequence[int],
-    **options: object,
+    **options: Any,
 ) -> list[Cell]:
     """The full grid, ordered so that cells that share work are neighbours."""
     known = EXPERIMENTS[experiment]
     if known.paradigm == "count":
         methods, memory_sizes, seeds = known.methods, known.memory_sizes, (0,)
-    check(experiment, methods, memory_sizes, seeds)
-    cells = [
-        Cell(experiment, stream, method, size, seed, stream_info(stream).model, **options)  # type: ignore[arg-type]
+    else:
+        check_methods(experiment, methods)
+    return [
+        without_idle_options(
+            Cell(experiment, stream, method, size, seed, stream_info(stream).model, **options)
+        )
         for stream, seed, method, size in itertools.product(streams, seeds, methods, memory_sizes)
     ]
-    return [without_idle_options(cell) for cell in cells]
 
 
 def without_idle_options(cell: Cell) -> Cell:
     """Blank the options that the method does not look at, so that they identify no cell."""
-    family = METHODS.get(cell.method, "")
-    if family == "projection":
-        return cell
-    if family == "last-layer":
-        return replace(cell, dim=0, projection="")
-    if family == "local":
-        return replace(cell, draws=1, dim=0, projection="")
-    if family:
-        return replace(cell, draws=0, dim=0, projection="", mode="", weighted=False)
-    idle = {"epochs": 0, "batch_size": 0, "learning_rate": 0.0, "draws": 0, "dim": 0}
-    return replace(cell, **idle, projection="", mode="", weighted=False)  # type: ignore[arg-type]
+    blank: dict[str, Any] = {"draws": 0, "dim": 0, "projection": "", "mode": "", "weighted": False}
+    method = METHODS.get(cell.method)
+    if method is None:
+        return replace(cell, **blank, epochs=0, batch_size=0, learning_rate=0.0)
+    if method.family == "local":
+        blank["draws"] = 1
+    return replace(cell, **{k: v for k, v in blank.items() if k not in method.options})
 
 
-def check(
-    experiment: str, methods: Sequence[str], memory_sizes: Sequence[int], seeds: Sequence[int]
-) -> None:
-    """Refuse what the experiment cannot run."""
-    known = EXPERIMENTS[experiment]
+def check_methods(experiment: str, methods: Sequence[str]) -> None:
+    """Refuse methods that the experiment cannot run."""
     for method in methods:
-        if method not in METHODS and known.paradigm != "count":
+        if method not in METHODS:
             raise UsageError(f"unknown method {method!r}: choose from {', '.join(METHODS)}")
-        if METHODS.get(method) == "local" and known.paradigm != "replay":
+        if METHODS[method].family == "local" and EXPERIMENTS[experiment].paradigm != "replay":
             raise UsageError(
                 f"{method} follows the model being trained, so {experiment} cannot run it: "
                 "use it with the experiments replay or local"
             )
-    if any(size < 1 for size in memory_sizes) and known.paradigm != "count":
-        raise UsageError(f"memory sizes must be at least 1 but are {list(memory_sizes)}")
-    if any(seed < 0 for seed in seeds):
-        raise UsageError(f"seeds must not be negative but are {list(seeds)}")
 
 
 @dataclass(frozen=True)
@@ -234,7 +216,8 @@ class Group:
 
 def group_key(cell: Cell) -> tuple[object, ...]:
     """Cells with the same key differ in memory size and in methods of one family only."""
-    shared = {**cell.row(), "method": METHODS.get(cell.method, cell.method)}
+    family = METHODS[cell.method].family if cell.method in METHODS else cell.method
+    shared = {**cell.row(), "method": family}
     del shared["memory_size"]
     return tuple(shared.items())
 

@@ -1,7 +1,7 @@
 """Result rows: one CSV file per experiment, one row per finished cell; no torch in here.
 
-Appending is safe against ``kill -9`` and against other processes: a row is one ``write`` of a whole
-line, made under a file lock, and a line that a crash cut short is dropped by the next writer.
+Appending is safe against ``kill -9``, full disks and other processes: a row is a whole line, added
+under a file lock, and a line that a crash cut short is dropped by the next writer.
 """
 
 from __future__ import annotations
@@ -15,8 +15,12 @@ from pathlib import Path
 from filelock import FileLock
 
 from benchmarks import UsageError
+from benchmarks.files import append_whole, write_whole
 
-RESULTS = Path(__file__).parents[1] / "results"
+PUBLISHED = Path(__file__).parents[1] / "results"
+"""The committed rows. They are read; only ``--results`` or ``--csv`` can name them to write."""
+RESULTS = Path("results")
+"""Where runs of the user go by default."""
 
 # What was run; these columns together identify a cell.
 CONFIGURATION = (
@@ -77,6 +81,11 @@ def numbers(text: str) -> list[float]:
     return [float(item) for item in text.split(";") if item]
 
 
+def write_rows(path: Path, rows: Sequence[Mapping[str, object]]) -> None:
+    """Replace a CSV file by these rows, which have the same columns."""
+    write_whole(path, _lines([list(rows[0]), *(map(as_text, row.values()) for row in rows)]))
+
+
 class ResultsFile:
     """The rows of one experiment.
 
@@ -99,7 +108,6 @@ class ResultsFile:
         """All complete rows."""
         if not self.path.exists():
             return []
-        # newline="" keeps the line ends, so that a last line cut short can be told.
         text = self.path.read_text(encoding="utf-8")
         complete = text[: text.rfind("\n") + 1]
         reader = csv.DictReader(io.StringIO(complete, newline=""))
@@ -123,13 +131,8 @@ class ResultsFile:
                 return
             self._drop_cut_line()
             header = [] if self.path.exists() and self.path.stat().st_size else [self.columns]
-            text = lines([*header, [as_text(row[column]) for column in self.columns]])
-            handle = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-            try:
-                os.write(handle, text.encode())
-                os.fsync(handle)
-            finally:
-                os.close(handle)
+            text = _lines([*header, [as_text(row[column]) for column in self.columns]])
+            append_whole(self.path, text)
 
     def _drop_cut_line(self) -> None:
         if not self.path.exists():
@@ -139,7 +142,7 @@ class ResultsFile:
             os.truncate(self.path, content.rfind(b"\n") + 1)
 
 
-def lines(rows: Iterable[Sequence[str]]) -> str:
+def _lines(rows: Iterable[Iterable[str]]) -> str:
     """CSV text of the rows."""
     buffer = io.StringIO(newline="")
     csv.writer(buffer, lineterminator="\n").writerows(rows)

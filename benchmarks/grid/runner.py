@@ -1,9 +1,9 @@
-"""Running the cells of a grid: claim a group, select its memories, train, append rows.
+"""Running a group of cells: claim it, select its memories, train on them, append rows.
 
 A group of cells shares one pass over its stream: the data is loaded and embedded once for all its
-memory sizes and rules. Passes are saved on the way, and selected memories kept beside the results
-until the group is done, so that a killed run repeats at most one experience or one training.
-Claims are file locks, which the operating system drops with the process that held them.
+memory sizes. Selected memories are kept beside the results until the group is done, so that a run
+that was killed repeats one selection or one training. Claims are file locks, which the operating
+system drops with the process that held them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from __future__ import annotations
 import hashlib
 import platform
 import time
-from collections.abc import Callable, Sequence
+import traceback
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -20,10 +21,21 @@ import torch
 from filelock import FileLock, Timeout
 
 import avalanche_gmc
+from benchmarks import UsageError
+from benchmarks.grid.buffers import make_buffer
 from benchmarks.grid.cells import EXPERIMENTS, Cell, Group
-from benchmarks.grid.methods import make_buffer
-from benchmarks.grid.rows import COLUMNS, ResultsFile
-from benchmarks.grid.selection import Selected, naming, save, select
+from benchmarks.grid.methods import METHODS
+from benchmarks.grid.rows import COLUMNS, Key, ResultsFile
+from benchmarks.grid.selection import (
+    CellError,
+    Selected,
+    load,
+    memory_of,
+    naming,
+    needs_all,
+    save,
+    select,
+)
 from benchmarks.grid.training import (
     PlayedBackBuffer,
     Recipe,
@@ -33,80 +45,67 @@ from benchmarks.grid.training import (
 )
 from benchmarks.streams.opening import Stream, open_stream
 
-Report = Callable[[str, Any], None]
-
 WAIT_SECONDS = 1.0
 
 
-def run_groups(groups: Sequence[Group], results: Path, root: Path | None, report: Report) -> None:
-    """Run every group, or wait until whoever claimed it has; takes over from those who died."""
-    left = list(groups)
-    while left:
-        left = [group for group in left if not run_group(group, results, root, report)]
-        time.sleep(WAIT_SECONDS if left else 0)
-
-
-def run_group(group: Group, results: Path, root: Path | None, report: Report) -> bool:
+def run_group(group: Group, results: Path, root: Path | None) -> bool:
     """Run the unfinished cells of a group, unless another process is at it.
 
     :param results: folder of the CSV files.
-    :param report: told ``("cell", description)`` and ``("done", cell)``.
     :returns: whether the group is finished.
     """
-    work = results / ".work"
-    work.mkdir(parents=True, exist_ok=True)
-    claim = FileLock(work / f"{group.name()}.lock")
+    claim = FileLock(work_folder(results) / f"{group.name()}.lock")
     try:
         claim.acquire(timeout=0)
     except Timeout:
+        time.sleep(WAIT_SECONDS)
         return False
     try:
-        run_claimed(group, results, root, report)
+        run_claimed(group, results, root)
+    except CellError as error:
+        if not isinstance(error.__cause__, (UsageError, OSError)):
+            traceback.print_exc()
+        raise
     finally:
         claim.release()
     return True
 
 
-def run_claimed(group: Group, results: Path, root: Path | None, report: Report) -> None:
+def work_folder(results: Path) -> Path:
+    """Where claims and selected memories are kept."""
+    folder = results / ".work"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def run_claimed(group: Group, results: Path, root: Path | None) -> None:
     """Run what has no row yet; every finished cell is on disk before the next one starts."""
     file = ResultsFile(results / f"{group.cells[0].experiment}.csv")
     finished = file.finished()
-    for cell in group.cells:
-        if cell.key() in finished:
-            report("done", cell)
     cells = [cell for cell in group.cells if cell.key() not in finished]
     if not cells:
         return
-    report("cell", cells[0].describe())
     with naming(cells[0]):
         stream = open_stream(cells[0].stream, root, cells[0].train_fraction)
-    kept = results / ".work" / f"{group.name()}-{source_digest()}.pt"
-    selected = selections(cells, stream, kept, report)
+    kept = work_folder(results) / f"{group.name()}-{source_digest()}.pt"
+    selected = selections(cells, stream, kept)
     for cell in cells:
-        report("cell", cell.describe())
         with naming(cell):
-            row = measure(cell, stream, selected.get(cell.key()))
-        file.append(row)
-        report("done", cell)
+            file.append(measure(cell, stream, selected.get(cell.key())))
     kept.unlink(missing_ok=True)
 
 
-def selections(
-    cells: Sequence[Cell], stream: Stream, kept: Path, report: Report
-) -> dict[tuple[str, ...], Selected]:
+def selections(cells: Sequence[Cell], stream: Stream, kept: Path) -> dict[Key, Selected]:
     """The memories of the cells, taken from an interrupted run or selected now."""
-    cells = [c for c in cells if EXPERIMENTS[c.experiment].paradigm != "count"]
-    cells = [c for c in cells if c.method != "gmc-local"]
-    if not cells:
+    first = cells[0]  # all cells of a group are of one family
+    if first.method not in METHODS or METHODS[first.method].family == "local":
         return {}
-    if kept.exists():
-        found: dict[tuple[str, ...], Selected] = torch.load(kept, weights_only=False)
-        if all(cell.key() in found for cell in cells):
-            return found
-    selected = select(cells, stream, report, kept.with_suffix(".pass"))
-    save(selected, kept)
-    kept.with_suffix(".pass").unlink(missing_ok=True)
-    return selected
+    found = load(kept)
+    if not all(cell.key() in found for cell in cells):
+        found = select(cells, stream)
+        with naming(first):
+            save(found, kept)
+    return found
 
 
 def measure(cell: Cell, stream: Stream, selected: Selected | None) -> dict[str, object]:
@@ -145,7 +144,8 @@ def measure_gdumb(cell: Cell, stream: Stream, selected: Selected) -> dict[str, o
         accuracies.append(accuracy(model, stream.test_inputs, stream.test_labels))
     return {
         **selected.columns(stream.num_classes),
-        **accuracy_columns(cell, accuracies),
+        "accuracy": accuracies[-1],
+        "accuracy_per_experience": accuracies if needs_all(cell) else None,
         "training_seconds": time.perf_counter() - start,
     }
 
@@ -162,23 +162,17 @@ def measure_replay(cell: Cell, stream: Stream, selected: Selected | None) -> dic
     if selected is None:
         policy = make_buffer(cell, None)
     else:
-        memories = [selected.memories[index] for index in sorted(selected.memories)]
+        memories = [selected.memories[index] for index in selected.steps]
         policy = PlayedBackBuffer(cell.memory_size, memories, weighted=cell.weighted)
     train_replay(recipe_of(cell, stream), stream.benchmark.train_stream, policy, evaluate)
     seconds = time.perf_counter() - start
-    columns = (selected or Selected.of_policy(policy)).columns(stream.num_classes)
+    columns = (selected or Selected({0: memory_of(policy)})).columns(stream.num_classes)
     return {
         **columns,
         "accuracy": accuracies[-1],
         "accuracy_per_experience": accuracies,
         "training_seconds": seconds,
     }
-
-
-def accuracy_columns(cell: Cell, accuracies: Sequence[float]) -> dict[str, object]:
-    """The final accuracy, and the list where the experiment asks for it."""
-    listed = list(accuracies) if EXPERIMENTS[cell.experiment].per_experience else None
-    return {"accuracy": accuracies[-1], "accuracy_per_experience": listed}
 
 
 @lru_cache(maxsize=1)

@@ -1,4 +1,4 @@
-"""Worker processes for a grid: each claims groups until none is left; the parent watches them."""
+"""Worker processes for a grid: each runs groups until none is left; the parent watches the rows."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ import os
 import signal
 import sys
 import threading
-import traceback
 from collections.abc import Sequence
-from multiprocessing.connection import Connection, wait
-from multiprocessing.context import SpawnProcess
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 from tqdm import tqdm
 
-from benchmarks.grid.cells import Cell, Group
+from benchmarks.grid.cells import Group
+from benchmarks.grid.rows import ResultsFile
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
 class GridStopped(RuntimeError):
-    """A cell failed or a worker died; the message names the cell."""
+    """A cell failed or a worker died."""
 
 
 def run_grid(
@@ -31,69 +31,59 @@ def run_grid(
 
     It returns when every cell has a row, whoever computed it.
     """
-    cells = [cell for group in groups for cell in group.cells]
-    context = multiprocessing.get_context("spawn")
     for variable in THREAD_VARIABLES:  # read by the numerical libraries when a worker imports them
         os.environ[variable] = str(threads)
-    workers: dict[Connection, SpawnProcess] = {}
-    with Progress(cells) as progress:
-        try:
-            for _ in range(max(1, min(jobs, len(groups)))):
-                receiver, sender = context.Pipe(duplex=False)
-                process = context.Process(
-                    target=work, args=(groups, threads, results, root, sender)
-                )
-                process.start()
-                sender.close()
-                workers[receiver] = process
-            watch(workers, progress)
-        finally:
-            for process in workers.values():
-                process.kill()
-                process.join()
+    others = set(multiprocessing.active_children())
+    workers = ProcessPoolExecutor(
+        min(jobs, len(groups)),
+        multiprocessing.get_context("spawn"),
+        initializer=begin,
+        initargs=(threads,),
+    )
+    try:
+        watch(workers, groups, results, root)
+    except BrokenProcessPool:
+        raise GridStopped("a worker process was killed, perhaps for want of memory") from None
+    finally:
+        workers.shutdown(wait=False, cancel_futures=True)
+        for process in set(multiprocessing.active_children()) - others:
+            process.kill()
+            process.join()
 
 
-def watch(workers: dict[Connection, SpawnProcess], progress: Progress) -> None:
-    """Follow the workers' messages until all have ended; stop at the first failure."""
-    running = {receiver: "its start" for receiver in workers}
-    while running:
-        for receiver in wait(list(running), timeout=1.0):
-            assert isinstance(receiver, Connection)
-            try:
-                kind, content = receiver.recv()
-            except EOFError:
-                process = workers[receiver]
-                process.join()
-                if process.exitcode:
-                    raise GridStopped(
-                        f"a worker ended with code {process.exitcode} at {running[receiver]}"
-                    ) from None
-                del running[receiver]
-                continue
-            if kind == "cell":
-                running[receiver] = content
-            elif kind == "failed":
-                raise GridStopped(content)
-            progress.note(kind, content)
-        progress.tick()
-
-
-def work(
-    groups: Sequence[Group], threads: int, results: Path, root: Path | None, sender: Connection
+def watch(
+    workers: ProcessPoolExecutor, groups: Sequence[Group], results: Path, root: Path | None
 ) -> None:
-    """A worker's life: claim and run groups; report; end with the parent."""
+    """Hand out the groups until all are finished; stop at the first failure."""
+    running = {workers.submit(work, group, results, root): group for group in groups}
+    with Progress(groups, results) as progress:
+        while running:
+            done, _ = wait(running, timeout=1.0, return_when=FIRST_COMPLETED)
+            for future in done:
+                group = running.pop(future)
+                if not future.result():  # another process has claimed it and may still die
+                    running[workers.submit(work, group, results, root)] = group
+            progress.refresh()
+
+
+def begin(threads: int) -> None:
+    """Prepare a worker."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
     threading.Thread(target=end_with_parent, daemon=True).start()
     import torch
 
-    from benchmarks.grid.runner import run_groups
-
     torch.set_num_threads(threads)
+
+
+def work(group: Group, results: Path, root: Path | None) -> bool:
+    """Run a group, in a worker."""
+    from benchmarks.grid.runner import run_group
+    from benchmarks.grid.selection import CellError
+
     try:
-        run_groups(groups, results, root, lambda kind, content: sender.send((kind, content)))
-    except Exception as error:
-        traceback.print_exc()
-        sender.send(("failed", str(error)))
+        return run_group(group, results, root)
+    except CellError as error:
+        raise GridStopped(str(error)) from None
 
 
 def end_with_parent() -> None:
@@ -107,38 +97,30 @@ def end_with_parent() -> None:
 class Progress:
     """A bar on stderr over the cost of the cells, which tells the time left better than a count."""
 
-    def __init__(self, cells: Sequence[Cell]) -> None:
-        self.total = len(cells)
-        self.done: set[Cell] = set()
-        # A log file needs no line per second.
-        interval = 1.0 if sys.stderr.isatty() else 30.0
+    def __init__(self, groups: Sequence[Group], results: Path) -> None:
+        self._costs = {cell.key(): cell.cost() for group in groups for cell in group.cells}
+        self._file = ResultsFile(results / f"{groups[0].cells[0].experiment}.csv")
         self._bar = tqdm(
-            total=sum(cell.cost() for cell in cells),
+            total=sum(self._costs.values()),
             bar_format="{percentage:3.0f}%|{bar:30}| {desc} [{elapsed}<{remaining}]",
-            desc=self._count(),
-            mininterval=interval,
+            # A log file needs no line per second.
+            mininterval=1.0 if sys.stderr.isatty() else 30.0,
             miniters=0,
             smoothing=0.05,
             file=sys.stderr,
         )
 
     def __enter__(self) -> Progress:
+        self.refresh()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._bar.refresh()
         self._bar.close()
 
-    def note(self, kind: str, content: object) -> None:
-        """Take a worker's message into account."""
-        if kind == "done" and isinstance(content, Cell) and content not in self.done:
-            self.done.add(content)
-            self._bar.set_description_str(self._count(), refresh=False)
-            self._bar.update(content.cost())
-
-    def tick(self) -> None:
-        """Let the elapsed time move."""
-        self._bar.update(0)
-
-    def _count(self) -> str:
-        return f"{len(self.done)} of {self.total} cells"
+    def refresh(self) -> None:
+        """Count the rows that are there by now."""
+        finished = self._file.finished()
+        done = [cost for key, cost in self._costs.items() if key in finished]
+        self._bar.set_description_str(f"{len(done)} of {len(self._costs)} cells", refresh=False)
+        self._bar.update(sum(done) - self._bar.n)

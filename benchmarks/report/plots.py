@@ -1,11 +1,8 @@
-"""How result rows look: one panel per stream, the same colour for a method everywhere.
-
-The colours are those of Okabe and Ito, which colour-blind readers can tell apart; line style and
-marker repeat the distinction for print in grey.
-"""
+"""How result rows look: one panel per stream, the same colour for a method everywhere."""
 
 from __future__ import annotations
 
+import io
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +11,10 @@ from typing import Any
 
 import matplotlib as mpl
 
+from benchmarks import UsageError
+from benchmarks.files import write_whole
 from benchmarks.grid.cells import EXPERIMENTS
+from benchmarks.grid.methods import METHODS
 from benchmarks.grid.rows import numbers
 from benchmarks.report.averages import Row, Summary, curves, streams, trajectories
 from benchmarks.streams.registry import title_of
@@ -45,46 +45,24 @@ class Style:
         }
 
 
-STYLES = {
-    "gmc-last-layer": Style("#D55E00", "-", "o", 0),
-    "gmc-last-layer-ols": Style("#E69F00", "--", "o", 1),
-    "gmc-projection": Style("#0072B2", "-", "s", 2),
-    "gmc-projection-ols": Style("#56B4E9", "--", "s", 3),
-    "gmc-local": Style("#CC79A7", "-.", "D", 4),
-    "reservoir": Style("#000000", "-", "^", 5),
-    "class-balanced": Style("#009E73", "-.", "v", 6),
-    "facility-location": Style("#8C510A", "--", "P", 7),
-    "sliding-window": Style("#7F7F7F", ":", "x", 8),
-}
-LABELS = {
-    "gmc-last-layer": "GMC, last layer",
-    "gmc-last-layer-ols": "GMC, last layer, OLS",
-    "gmc-projection": "GMC, projection",
-    "gmc-projection-ols": "GMC, projection, OLS",
-    "gmc-local": "GMC, local",
-    "reservoir": "reservoir",
-    "class-balanced": "class-balanced",
-    "facility-location": "facility location",
-    "sliding-window": "sliding window",
-}
 # Lines of one method that differ in an option keep its colour and marker.
 VARIANT_LINES = ("-", "--", "-.", ":")
 
 
 def style_of(variant: str, position: int = 0) -> Style:
     """The look of a variant; ``position`` counts the variants of one method."""
-    method = variant.partition(",")[0]
-    base = STYLES.get(method, Style("#444444", "-", ".", 9))
-    if position == 0:
-        return base
-    line = VARIANT_LINES[(VARIANT_LINES.index(base.line) + position) % len(VARIANT_LINES)]
-    return Style(base.color, line, base.marker, base.order)
+    name = variant.partition(",")[0]
+    if name not in METHODS:
+        return Style("#444444", VARIANT_LINES[position % len(VARIANT_LINES)], ".", len(METHODS))
+    color, line, marker = METHODS[name].look
+    line = VARIANT_LINES[(VARIANT_LINES.index(line) + position) % len(VARIANT_LINES)]
+    return Style(color, line, marker, list(METHODS).index(name))
 
 
 def label_of(variant: str) -> str:
     """The variant as the legend writes it."""
-    method, comma, details = variant.partition(",")
-    return LABELS.get(method, method) + comma + details
+    name, comma, details = variant.partition(",")
+    return (METHODS[name].label if name in METHODS else name) + comma + details
 
 
 def draw(experiment: str, rows: Sequence[Row], output: Path) -> list[Path]:
@@ -95,19 +73,21 @@ def draw(experiment: str, rows: Sequence[Row], output: Path) -> list[Path]:
         figure = draw_trajectories(rows)
     else:
         figure = draw_curves(rows)
-    return save(figure, output / experiment)
+    return [save(figure, output / f"{experiment}.{ending}") for ending in ("png", "svg")]
 
 
-def save(figure: Any, stem: Path) -> list[Path]:
-    """Write a figure as PNG and SVG."""
-    stem.parent.mkdir(parents=True, exist_ok=True)
-    paths = [stem.with_name(f"{stem.name}.png"), stem.with_name(f"{stem.name}.svg")]
+def save(figure: Any, path: Path) -> Path:
+    """Write a figure in the format that the ending of its file names, PNG or SVG."""
+    plt.close(figure)
+    if path.suffix not in (".png", ".svg"):
+        raise UsageError(f"{path} must end in .png or .svg")
+    content = io.BytesIO()
     # Without date and random identifiers the same rows give the same files.
     with mpl.rc_context({"svg.hashsalt": "avalanche-gmc"}):
-        figure.savefig(paths[0], dpi=150, metadata={"Software": None})
-        figure.savefig(paths[1], metadata={"Date": None})
-    plt.close(figure)
-    return paths
+        without = {"Date": None} if path.suffix == ".svg" else {"Software": None}
+        figure.savefig(content, format=path.suffix[1:], dpi=150, metadata=without)
+    write_whole(path, content.getvalue())
+    return path
 
 
 def panels(count: int, y_label: str = "accuracy on the whole test set") -> tuple[Any, list[Any]]:
@@ -210,18 +190,22 @@ def legend(figure: Any, axes: Sequence[Any]) -> None:
 def draw_class_frequencies(rows: Sequence[Row]) -> Any:
     """Share of each class in each experience, as stacked bars."""
     figure, axes = panels(len(rows), y_label="share of the examples")
-    for axis, row in zip(axes, rows, strict=True):
-        counts = [numbers(part) for part in row["class_counts_per_experience"].split("|")]
-        shares = [[value / sum(experience) for value in experience] for experience in counts]
-        below = [0.0] * len(shares)
-        for label in range(len(shares[0])):
-            heights = [share[label] for share in shares]
-            shade = mpl.colormaps["cividis"](label / max(1, len(shares[0]) - 1))
+    counts = [
+        [numbers(part) for part in row["class_counts_per_experience"].split("|")] for row in rows
+    ]
+    # A class has the same colour in all panels, because they have one legend.
+    classes = max(len(panel[0]) for panel in counts)
+    shades = mpl.colormaps["cividis"]([label / max(1, classes - 1) for label in range(classes)])
+    for axis, row, panel in zip(axes, rows, counts, strict=True):
+        steps = range(1, len(panel) + 1)
+        below = [0.0] * len(panel)
+        for label in range(len(panel[0])):
+            heights = [experience[label] / sum(experience) for experience in panel]
             axis.bar(
-                range(1, len(shares) + 1),
+                steps,
                 heights,
                 bottom=below,
-                color=shade,
+                color=shades[label],
                 edgecolor="white",
                 linewidth=0.4,
                 width=0.92,
@@ -230,7 +214,7 @@ def draw_class_frequencies(rows: Sequence[Row]) -> Any:
             below = [low + height for low, height in zip(below, heights, strict=True)]
         axis.grid(visible=False)
         axis.set_ylim(0, 1)
-        axis.xaxis.set_major_locator(FixedLocator(range(1, len(shares) + 1)))
+        axis.xaxis.set_major_locator(FixedLocator(steps))
         axis.set_title(title_of(row["stream"]), fontsize=11)
         axis.set_xlabel("experience")
     legend(figure, axes)

@@ -20,7 +20,6 @@ them.
 from __future__ import annotations
 
 import argparse
-import csv
 import importlib.util
 import multiprocessing
 import platform
@@ -41,8 +40,8 @@ from avalanche_gmc.embedding.losses import ExampleLoss
 from avalanche_gmc.embedding.per_example import PerExampleGradients, Piece
 from avalanche_gmc.embedding.projection import PROJECTIONS
 from avalanche_gmc.initialization import fresh_draws
-from benchmarks import UsageError
-from benchmarks.grid.rows import RESULTS
+from benchmarks.grid.rows import RESULTS, write_rows
+from benchmarks.options import positive
 from benchmarks.speed.peak_memory import peak_memory
 from benchmarks.streams.models import channels_last, cnn, count_parameters, mlp, resnet18
 
@@ -74,24 +73,25 @@ class Row(NamedTuple):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
-    parser.add_argument("--repeats", type=int, default=5, help="turns of each variant")
-    parser.add_argument("--only", nargs="+", default=list(CASES), help="which comparisons")
-    parser.add_argument("--threads", type=int, default=2, help="threads of torch")
+    parser.add_argument("--repeats", type=positive, default=5, help="turns of each variant")
+    parser.add_argument(
+        "--only", nargs="+", choices=tuple(CASES), default=list(CASES), help="which ones"
+    )
+    parser.add_argument("--threads", type=positive, default=2, help="threads of torch")
     parser.add_argument("--csv", type=Path, default=RESULTS / "embedding_speed.csv")
 
 
 def run(args: argparse.Namespace) -> int:
     """Measure, print a table, write a CSV file; 1 if a goal is missed."""
-    unknown = sorted(set(args.only) - set(CASES))
-    if unknown:
-        raise UsageError(f"unknown comparisons {unknown}: choose from {', '.join(CASES)}")
     torch.set_num_threads(args.threads)
     rows = []
     for name in args.only:
         for row in CASES[name](args.repeats):
             rows.append(row)
             print_row(row)
-    write_csv(args.csv, rows, args)
+    setting = {"repeats": args.repeats, "threads": args.threads}
+    setting |= {"torch": torch.__version__, "machine": platform.machine()}
+    write_rows(args.csv, [row._asdict() | setting for row in rows])
     return 0 if all(row.met for row in rows) else 1
 
 
@@ -255,7 +255,7 @@ def examples(name: str, count: int) -> tuple[Tensor, Tensor]:
 def projected(
     kind: str, inputs: Tensor, targets: Tensor, name: str = "cnn"
 ) -> RandomProjectionEmbedding:
-    """A settled embedding of one draw."""
+    """A calibrated embedding of one draw."""
     embedding = RandomProjectionEmbedding(MODELS[name], draws=1, dim=DIM, projection=kind)
     embedding.embed(inputs, targets)
     return embedding
@@ -318,15 +318,3 @@ def print_row(row: Row) -> None:
         f"{row.reference_value:>9.3f}  ratio {row.ratio:>7.2f}  {row.goal:<7} {verdict}",
         flush=True,
     )
-
-
-def write_csv(path: Path, rows: list[Row], args: argparse.Namespace) -> None:
-    """The rows with what they depend on."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow([*Row._fields, "repeats", "threads", "torch", "machine"])
-        for row in rows:
-            values = [f"{v:.4g}" if isinstance(v, float) else v for v in row]
-            machine = [args.repeats, args.threads, torch.__version__, platform.machine()]
-            writer.writerow([*values, *machine])

@@ -2,13 +2,12 @@
 
     python -m benchmarks scaling
     python -m benchmarks scaling --part growth --sizes 100 1000 --limit 60
-    python -m benchmarks scaling --part none
+    python -m benchmarks scaling --part none --csv benchmarks/results/scaling.csv --output docs
 
 Rows go to a CSV file, each measured in a process of its own; rows that are there already are not
 measured again, so the command can be interrupted and taken up at any time. Afterwards, from the
-file alone, it draws the growth on logarithmic axes, fits the cost model to the rows and prints its
-constants, how well they meet the rows, and what they predict past these machines; ``scaling.md`` in
-the same folder gets the same text between its markers. ``--part none`` measures nothing.
+file alone, it prints the rows as a table and draws the growth on logarithmic axes; ``scaling.md``
+in the folder of the figure gets the table between its marks. ``--part none`` measures nothing.
 
 - growth: time and memory against n, N and D, exact, fast and scikit-learn (signed weights), from a
   dense dictionary of last-layer gradients of Fashion-MNIST, all atoms of unit length. A row that
@@ -30,6 +29,7 @@ from pathlib import Path
 
 from benchmarks import UsageError
 from benchmarks.grid.rows import RESULTS, ResultsFile, Row
+from benchmarks.options import add_data_root, folder, natural, positive
 from benchmarks.report import pages
 from benchmarks.speed.scaling_cases import (
     EMBEDDINGS,
@@ -38,11 +38,11 @@ from benchmarks.speed.scaling_cases import (
     SOURCES,
     STOPPED,
     Case,
+    finished,
     growth,
     results_file,
 )
 
-DOCS = Path(__file__).parents[2] / "docs"
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 """What NumPy's matrix products, and so scikit-learn, go by."""
 DIM_STEP = 40
@@ -54,34 +54,40 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--part", nargs="+", choices=(*PARTS, "none"), default=list(PARTS), help="what to measure")
     add("--source", choices=SOURCES, default="fashion-mnist", help="data of growth and large")
-    add("--sizes", type=int, nargs="+", default=[100, 300, 1000, 3000, 6000], help="growth: n")
-    add("--atoms", type=int, nargs="+", default=[6000, 12000, 24000, 48000], help="growth: N")
-    add("--dims", type=int, nargs="+", default=[2000, 4000, 8000], help="growth: D")
+    add("--sizes", type=positive, nargs="+", default=[100, 300, 1000, 3000, 6000], help="growth: n")
+    add("--atoms", type=positive, nargs="+", default=[6000, 12000, 24000, 48000], help="growth: N")
+    add("--dims", type=positive, nargs="+", default=[2000, 4000, 8000], help="growth: D")
     add("--limit", type=float, default=240.0, help="seconds for a row of the growth")
-    add("--stream-examples", type=int, default=1_000_000, help="stream: N")
-    add("--stream-size", type=int, default=5000, help="stream: n")
-    add("--stream-dim", type=int, default=8000, help="stream: D")
+    add("--stream-examples", type=positive, default=1_000_000, help="stream: N")
+    add("--stream-size", type=positive, default=5000, help="stream: n")
+    add("--stream-dim", type=positive, default=8000, help="stream: D")
     add("--stream-embeddings", nargs="+", choices=EMBEDDINGS, default=["last-layer"])
-    add("--chunks", type=int, nargs="+", default=[0], help="stream: chunk sizes; 0 is the buffer's")
-    add("--large-atoms", type=int, default=60_000, help="large: N")
-    add("--large-sizes", type=int, nargs="+", default=[5000, 10_000, 20_000], help="large: n")
-    add("--large-dim", type=int, default=25_600, help="large: D")
+    add(
+        "--chunks",
+        type=natural,
+        nargs="+",
+        default=[0],
+        help="stream: chunk sizes; 0 is the buffer's",
+    )
+    add("--large-atoms", type=positive, default=60_000, help="large: N")
+    add("--large-sizes", type=positive, nargs="+", default=[5000, 10_000, 20_000], help="large: n")
+    add("--large-dim", type=positive, default=25_600, help="large: D")
     add("--large-modes", nargs="+", choices=("exact", "fast"), default=["fast"])
-    add("--threads", type=int, default=2, help="threads of every method")
-    add("--data-root", default=None, help="folder of the data sets")
+    add("--threads", type=positive, default=2, help="threads of every method")
+    add_data_root(parser)
     add("--csv", type=Path, default=RESULTS / "scaling.csv", help="file of the rows")
-    add("--output", type=Path, default=DOCS, help="folder of the figure")
+    add("--output", type=folder, default=RESULTS, help="folder of the figure")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure what is missing, then draw, fit and predict."""
+    """Measure what is missing, then report."""
     cases = list(planned(args))
     check(args, cases)
     file = results_file(args.csv)
     for case in cases:
         if case.key not in file.finished() and not measure(case, file, args):
             return 1
-    report(file.rows(), args)
+    report(file.rows(), args.output)
     return 0
 
 
@@ -109,9 +115,8 @@ def planned(args: argparse.Namespace) -> Iterator[Case]:
 
 def check(args: argparse.Namespace, cases: list[Case]) -> None:
     """Refuse sizes that no row can have."""
-    numbers = [*args.sizes, *args.atoms, args.threads, args.stream_size, *args.large_sizes]
-    if min(numbers) < 1 or min(args.chunks) < 0 or not args.limit > 0:
-        raise UsageError("sizes, numbers of atoms, threads and --limit must be positive")
+    if not args.limit > 0:
+        raise UsageError(f"--limit must be above 0 but is {args.limit}")
     for dim in [*args.dims, args.stream_dim, args.large_dim]:
         if dim % DIM_STEP or dim < 2 * DIM_STEP:
             raise UsageError(f"dimensions must be multiples of {DIM_STEP} from 80 on, got {dim}")
@@ -148,12 +153,12 @@ def hopeless(case: Case, rows: list[Row]) -> bool:
     )
 
 
-def in_a_process(case: Case, limit: float | None, data_root: str | None) -> dict[str, object]:
+def in_a_process(case: Case, limit: float | None, data_root: Path | None) -> dict[str, object]:
     """What the process measured, or that it was stopped, or that it failed."""
     command = [sys.executable, "-m", "benchmarks.speed.scaling_child", json.dumps(asdict(case))]
     try:
         done = subprocess.run(
-            command + ([data_root] if data_root else []),
+            command + ([str(data_root)] if data_root else []),
             stdout=subprocess.PIPE,
             text=True,
             env={**os.environ, **dict.fromkeys(THREADS, str(case.threads))},
@@ -175,28 +180,35 @@ def summary(values: dict[str, object]) -> str:
     return (text + "{picked} picked, residual {residual:.4g}").format(**values)
 
 
-def report(rows: list[Row], args: argparse.Namespace) -> None:
-    """The figure, the cost model and its predictions."""
-    from benchmarks.speed import cost_model, scaling_figure
+def report(rows: list[Row], output: Path) -> None:
+    """The figure, and the rows as a table."""
+    from benchmarks.speed import scaling_figure
 
-    model = cost_model.fit(rows)
-    if model is None:
-        print("too few rows of the growth for a figure and a cost model")
+    if not finished(rows, "growth"):
+        print("no rows of the growth to draw")
         return
-    for path in scaling_figure.draw(rows, model, args.output):
+    for path in scaling_figure.draw(rows, output):
         print(path)
-    text = cost_model.report(model, rows)
+    text = table(rows)
     print(text)
-    refresh_page(args.output / "scaling.md", text)
+    page = output / "scaling.md"
+    if page.exists():
+        pages.replace_part(page, "measured", text)
 
 
-def refresh_page(page: Path, text: str) -> None:
-    """Put what was measured into the page, if there is one."""
-    if not page.exists():
-        return
-    changed = pages.with_part(pages.read(page), "measured", text.rstrip())
-    if changed is None:
-        raise UsageError(
-            f"{page} needs the lines <!-- measured --> and, below, <!-- end of measured -->"
-        )
-    page.write_text(changed, encoding="utf-8")
+def table(rows: list[Row]) -> str:
+    """Time and memory of every selection that came to an end, as Markdown."""
+    header = ["selection", "N", "D", "n", "seconds", "peak GB", "extra GB", "residual"]
+    body = [
+        [
+            f"{row['part']}, {row['method']}",
+            *(f"{int(row[column]):,}" for column in ("examples", "dim", "size")),
+            f"{float(row['seconds']):.1f}",
+            f"{float(row['peak_gb']):.2f}",
+            f"{float(row['extra_gb']):.2f}",
+            f"{float(row['residual']):.4f}",
+        ]
+        for part in PARTS
+        for row in finished(rows, part)
+    ]
+    return pages.table(header, body)

@@ -10,8 +10,7 @@ from typing import Any
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter, NullLocator
 
 from benchmarks.grid.rows import Row
-from benchmarks.report.plots import Style, panels, save
-from benchmarks.speed.cost_model import CostModel, Shape
+from benchmarks.report.plots import Style, legend, panels, save
 from benchmarks.speed.scaling_cases import FINISHED, METHODS, SCIKIT_LEARN, STOPPED, finished
 
 STYLES = {
@@ -32,7 +31,7 @@ LETTERS = {"size": "n", "examples": "N", "dim": "D"}
 Lines = dict[str, list[Row]]
 
 
-def draw(rows: Sequence[Row], model: CostModel, output: Path) -> list[Path]:
+def draw(rows: Sequence[Row], output: Path) -> list[Path]:
     """Write scaling.png and scaling.svg: a column for n and one for N."""
     figure, axes = panels(4, y_label="")
     places = [(value, column) for value in VALUES for column in AXES]
@@ -41,12 +40,11 @@ def draw(rows: Sequence[Row], model: CostModel, output: Path) -> list[Path]:
         for method, line in lines.items():
             draw_line(axis, points(line, column, value), method, slope=value == "seconds")
         if value == "seconds":
-            draw_model(axis, lines, column, model)
             mark_stopped(axis, lines, column)
         mark_single_run(axis, rows, column, value)
         dress(axis, lines, column, value)
     legend(figure, axes)
-    return save(figure, output / "scaling")
+    return [save(figure, output / f"scaling.{ending}") for ending in ("png", "svg")]
 
 
 def lines_of(rows: Sequence[Row], column: str) -> Lines:
@@ -92,17 +90,6 @@ def last_slope(measured: list[tuple[int, float]]) -> float:
     """The exponent of the growth between the last two points."""
     (x0, y0), (x1, y1) = measured[-2:]
     return math.log(y1 / y0) / math.log(x1 / x0)
-
-
-def draw_model(axis: Any, lines: Lines, column: str, model: CostModel) -> None:
-    """The fitted cost model, thin and grey, behind what was measured."""
-    label: str | None = "fitted cost model"
-    for method, line in lines.items():
-        done = [row for row in line if row["status"] == FINISHED and method != SCIKIT_LEARN]
-        seconds = [sum(model.seconds(Shape.of(row)).values()) for row in done]
-        where = [int(row[column]) for row in done]
-        axis.plot(where, seconds, color="#888888", linewidth=4, alpha=0.4, zorder=1, label=label)
-        label = None
 
 
 def mark_stopped(axis: Any, lines: Lines, column: str) -> None:
@@ -171,17 +158,3 @@ def ticks(limits: tuple[float, float]) -> list[int]:
     powers = range(math.floor(low), math.ceil(high) + 1)
     steps = (1, 3) if high - low < 2 else (1,)
     return [step * 10**power for power in powers if power >= 0 for step in steps]
-
-
-def legend(figure: Any, axes: Sequence[Any]) -> None:
-    """One legend for all panels, below them."""
-    handles, names = axes[0].get_legend_handles_labels()
-    figure.legend(
-        handles,
-        names,
-        loc="outside lower center",
-        ncols=4,
-        frameon=False,
-        handlelength=3,
-        fontsize=9,
-    )

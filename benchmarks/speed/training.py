@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import csv
 import io
 import sys
 import threading
@@ -45,7 +44,8 @@ from torchvision import transforms
 
 from avalanche_gmc.exemplars import materialize
 from avalanche_gmc.plugins import CoresetGDumbPlugin, CoresetReplayPlugin
-from benchmarks.grid.rows import RESULTS
+from benchmarks.grid.rows import RESULTS, write_rows
+from benchmarks.options import positive
 from benchmarks.streams.models import mlp
 
 MEMORY, CURRENT, BATCH, CLASSES = 1000, 2000, 100, 10
@@ -56,9 +56,9 @@ Variants = dict[str, Callable[[], SupervisedPlugin]]
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
-    parser.add_argument("--repeats", type=int, default=7, help="runs of each variant")
-    parser.add_argument("--epochs", type=int, default=4, help="timed epochs of each run")
-    parser.add_argument("--threads", type=int, default=1, help="threads of torch")
+    parser.add_argument("--repeats", type=positive, default=7, help="runs of each variant")
+    parser.add_argument("--epochs", type=positive, default=4, help="timed epochs of each run")
+    parser.add_argument("--threads", type=positive, default=1, help="threads of torch")
     parser.add_argument("--csv", type=Path, default=RESULTS / "training_speed.csv")
 
 
@@ -67,7 +67,9 @@ def run(args: argparse.Namespace) -> int:
     torch.set_num_threads(args.threads)
     rows = [row for case in CASES for row in measure(case, args.repeats, args.epochs)]
     print_table(rows)
-    write_csv(args.csv, rows, args)
+    setting = {"repeats": args.repeats, "threads": args.threads, "torch": torch.__version__}
+    write_rows(args.csv, [{**row, **setting} for row in rows])
+    print(f"wrote {args.csv}", file=sys.stderr)
     return 0 if all(row["met"] for row in rows) else 1
 
 
@@ -275,14 +277,3 @@ def print_table(rows: list[dict[str, Any]]) -> None:
             f"{row['case']:<20}{row['variant']:<12}{row['ms_per_step']:>9.3f}"
             f"{row['over_stock']:>9.2f}{extra:>14}{'' if row['met'] else '  goal missed'}"
         )
-
-
-def write_csv(path: Path, rows: list[dict[str, Any]], args: argparse.Namespace) -> None:
-    """The same rows with what is needed to repeat them."""
-    setting = {"repeats": args.repeats, "threads": args.threads, "torch": torch.__version__}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, [*rows[0], *setting])
-        writer.writeheader()
-        writer.writerows({**row, **setting} for row in rows)
-    print(f"wrote {path}", file=sys.stderr)

@@ -45,6 +45,12 @@ def by_class(
 ) -> list[AvalancheDataset]:
     """One data set per group of classes, in the source's order."""
     groups = [np.flatnonzero(np.isin(labels, group)) for group in classes]
+    for group, rows in zip(classes, groups, strict=True):
+        if not len(rows):
+            raise UsageError(
+                f"no example of the classes {', '.join(map(str, group))} is left: "
+                "take a larger --train-fraction"
+            )
     return [task_free(inputs[rows], labels[rows]) for rows in groups]
 
 

@@ -58,7 +58,7 @@ def split_cifar10(
         torchvision insists on, and falls back to memory where only the binary ones are there.
     """
     _, layout = ensure("cifar10", root)
-    if not in_memory and train_fraction == 1.0 and layout is CIFAR10_PICKLED:
+    if not in_memory and train_fraction == 1.0 and layout == CIFAR10_PICKLED:
         pixels = image_transform(*CIFAR10_PIXELS)
         return SplitCIFAR10(
             5,

@@ -5,6 +5,7 @@ Shapes: N test examples, K classes.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -14,6 +15,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode
 
 from torch import Tensor, nn
 
+from benchmarks import UsageError
 from benchmarks.data.arrays import table_from_csv
 from benchmarks.streams import assembly, images, models, tabular
 from benchmarks.streams.registry import CSV_PREFIX, stream_info
@@ -39,9 +41,21 @@ class Stream:
 
 
 def csv_stream_name(path: Path, target: str, sort_by: str | None) -> str:
-    """The name under which a table of the user's own enters the grid."""
+    """The name under which a table of the user's own enters the grid.
+
+    It has a checksum of the content: cells of the same file with other content are other cells.
+    """
     columns = {"target": target, **({"sort-by": sort_by} if sort_by else {})}
-    return f"{CSV_PREFIX}{quote(str(path))}?{urlencode(columns)}"
+    columns["sha256"] = hashlib.sha256(read_csv_bytes(path)).hexdigest()[:16]
+    return f"{CSV_PREFIX}{quote(str(path.resolve()))}?{urlencode(columns)}"
+
+
+def read_csv_bytes(path: Path) -> bytes:
+    """The content of a table of the user's own."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read ({error.strerror})") from error
 
 
 # A worker runs one group after the other, mostly on the same stream.
@@ -81,9 +95,12 @@ def build(name: str, root: str | Path | None, train_fraction: float) -> Any:
 
 def build_csv(name: str, train_fraction: float) -> Any:
     """The benchmark of a user's own table."""
-    path, _, query = name.removeprefix(CSV_PREFIX).partition("?")
-    columns = dict(parse_qsl(query))
-    table = table_from_csv(unquote(path), columns["target"])
+    text, _, query = name.removeprefix(CSV_PREFIX).partition("?")
+    path, columns = Path(unquote(text)), dict(parse_qsl(query))
+    content = read_csv_bytes(path)
+    if not hashlib.sha256(content).hexdigest().startswith(columns["sha256"]):
+        raise UsageError(f"{path} has changed since the run began: start it again")
+    table = table_from_csv(content, columns["target"], name=str(path))
     if "sort-by" not in columns:
         return tabular.tabular(table, 10, train_fraction, order="source")
     return tabular.sorted_tabular(table, columns["sort-by"], train_fraction=train_fraction)

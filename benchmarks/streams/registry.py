@@ -17,23 +17,31 @@ class StreamInfo:
     :param data: the data set it is made of.
     :param order: ``classes`` (some new ones in each experience), ``sorted`` by a feature, ``iid``
         or ``source`` (as the rows come).
+    :param class_names: of images, separated by spaces.
     """
 
     title: str
     model: str
     data: str
     order: str
+    class_names: str = ""
 
+
+DIGITS = "0 1 2 3 4 5 6 7 8 9"
+CLOTHES = "T-shirt Trouser Pullover Dress Coat Sandal Shirt Sneaker Bag Boot"
+OBJECTS = "airplane car bird cat deer dog frog horse ship truck"
 
 STREAMS = {
     "sorted-covertype": StreamInfo("Covertype, sorted", "mlp", "covertype", "sorted"),
     "sorted-electricity": StreamInfo("Electricity, sorted", "mlp", "electricity", "sorted"),
-    "split-fashion-mnist": StreamInfo("Split Fashion-MNIST", "cnn", "fashion-mnist", "classes"),
-    "split-cifar10": StreamInfo("Split CIFAR-10", "resnet18", "cifar10", "classes"),
+    "split-fashion-mnist": StreamInfo(
+        "Split Fashion-MNIST", "cnn", "fashion-mnist", "classes", CLOTHES
+    ),
+    "split-cifar10": StreamInfo("Split CIFAR-10", "resnet18", "cifar10", "classes", OBJECTS),
     "iid-covertype": StreamInfo("Covertype, iid", "mlp", "covertype", "iid"),
     "iid-electricity": StreamInfo("Electricity, iid", "mlp", "electricity", "iid"),
-    "digits": StreamInfo("Digits, two new classes at a time", "mlp", "digits", "classes"),
-    "sorted-digits": StreamInfo("Digits, sorted by one pixel", "mlp", "digits", "sorted"),
+    "digits": StreamInfo("Digits, two new classes at a time", "mlp", "digits", "classes", DIGITS),
+    "sorted-digits": StreamInfo("Digits, sorted by one pixel", "mlp", "digits", "sorted", DIGITS),
     "iid-digits": StreamInfo("Digits, iid", "mlp", "digits", "iid"),
 }
 # A table of the user's own: csv:<path>?target=<column>&sort-by=<column>

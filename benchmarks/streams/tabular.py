@@ -76,7 +76,8 @@ def tabular(
     (train, train_y), (test, test_y), rows = standardized(table, share, train_fraction)
     if not 1 <= n_experiences <= len(train_y):
         raise UsageError(
-            f"{len(train_y)} training rows cannot be cut into {n_experiences} experiences"
+            f"{len(train_y)} training rows of {table.name} cannot be cut into {n_experiences} "
+            "experiences: take a larger --train-fraction or a longer table"
         )
     if isinstance(order, int):
         positions = np.argsort(table.features[rows, order], kind="stable")

@@ -6,11 +6,12 @@ import pytest
 
 from benchmarks import UsageError
 from benchmarks.__main__ import main
-from benchmarks.grid.cells import EXPERIMENTS, METHODS, Cell, make_cells, make_groups, shard
+from benchmarks.grid.cells import EXPERIMENTS, Cell, make_cells, make_groups, shard
+from benchmarks.grid.methods import METHODS
 
 GRID = {
     "streams": ["digits", "sorted-digits"],
-    "methods": ["gmc-last-layer", "gmc-last-layer-ols", "gmc-projection", "reservoir"],
+    "methods": ["gmc-last-layer", "gmc-projection", "reservoir", "class-balanced"],
     "memory_sizes": [10, 20],
     "seeds": [0, 1, 2],
 }
@@ -36,7 +37,7 @@ def test_groups_share_stream_seed_and_embedding_and_nothing_else():
     assert sum(len(group.cells) for group in groups) == len(cells())
     assert len(groups) == 2 * 3 * 3
     for group in groups:
-        assert len({(c.stream, c.seed, METHODS[c.method]) for c in group.cells}) == 1
+        assert len({(c.stream, c.seed, METHODS[c.method].family) for c in group.cells}) == 1
     assert len({group.name() for group in groups}) == len(groups)
 
 
@@ -82,13 +83,13 @@ def test_papers_grid_is_complete():
         (["gdumbo"], "gdumbo"),
         (["gdumb", "--methods", "magic"], "unknown method 'magic'"),
         (["gdumb", "--streams", "mnist"], "unknown stream 'mnist'"),
-        (["gdumb", "--memory-sizes", "0"], "memory sizes must be at least 1"),
-        (["gdumb", "--memory-sizes", "ten"], "invalid int value: 'ten'"),
-        (["gdumb", "--seeds", "-1"], "seeds must not be negative"),
-        (["gdumb", "--epochs", "0"], "--epochs must be at least 1"),
-        (["gdumb", "--jobs", "0"], "--jobs must be at least 1"),
-        (["gdumb", "--draws", "0"], "--draws must be at least 1"),
-        (["gdumb", "--train-fraction", "1.5"], "--train-fraction must lie in"),
+        (["gdumb", "--memory-sizes", "0"], "--memory-sizes: must be at least 1 but is 0"),
+        (["gdumb", "--memory-sizes", "ten"], "--memory-sizes: must be a whole number but is 'ten'"),
+        (["gdumb", "--seeds", "-1"], "--seeds: must be at least 0 but is -1"),
+        (["gdumb", "--epochs", "0"], "--epochs: must be at least 1"),
+        (["gdumb", "--jobs", "0"], "--jobs: must be at least 1"),
+        (["gdumb", "--draws", "0"], "--draws: must be at least 1"),
+        (["gdumb", "--train-fraction", "1.5"], "--train-fraction: must lie in"),
         (["gdumb", "--shard", "5/4"], "'5/4' is not I/K"),
         (["gdumb", "--shard", "0/4"], "'0/4' is not I/K"),
         (["gdumb", "--methods", "gmc-local"], "follows the model being trained"),

@@ -15,15 +15,15 @@ import pytest
 
 from benchmarks import DataUnavailable
 from benchmarks.__main__ import main
-from benchmarks.data import datasets, fetch, sources
+from benchmarks.data import datasets, packages, sources
+from benchmarks.options import ROOT_VARIABLE
 
 GOOD = b"the right content"
-LAYOUT = datasets.Layout({"toy/file.bin": "sha256:" + hashlib.sha256(GOOD).hexdigest()})
+CHECKSUMS = {"toy/file.bin": "sha256:" + hashlib.sha256(GOOD).hexdigest()}
 
 
 def delivering(content, calls):
     def source(folder):
-        """A test source."""
         calls.append(content)
         (folder / "toy").mkdir()
         (folder / "toy/file.bin").write_bytes(content)
@@ -32,15 +32,16 @@ def delivering(content, calls):
 
 
 def failing(folder):
-    """A dead server."""
-    raise fetch.FetchError("it does not answer")
+    raise OSError("it does not answer")
 
 
 @pytest.fixture
 def toy(monkeypatch):
     def register(*chosen):
-        monkeypatch.setitem(datasets.DATASETS, "toy", datasets.Dataset([LAYOUT], chosen))
+        named = {f"source {number}": source for number, source in enumerate(chosen)}
+        monkeypatch.setitem(datasets.DATASETS, "toy", datasets.Dataset(["toy"], named))
 
+    monkeypatch.setattr(datasets, "checksums", lambda layout: CHECKSUMS)
     return register
 
 
@@ -49,7 +50,7 @@ def test_second_source_is_used_when_the_first_fails_or_lies(toy, tmp_path):
     toy(failing, delivering(GOOD[:-1], calls), delivering(GOOD, calls))
     root, layout = datasets.ensure("toy", tmp_path)
     assert (root / "toy/file.bin").read_bytes() == GOOD
-    assert layout is LAYOUT
+    assert layout == "toy"
     assert calls == [GOOD[:-1], GOOD]
 
 
@@ -79,7 +80,7 @@ def test_damaged_file_without_a_source_is_refused(toy, tmp_path):
     message = str(caught.value)
     assert "it does not answer" in message
     assert "toy/file.bin is not the expected one" in message
-    assert f"under {tmp_path}" in message and LAYOUT.files["toy/file.bin"] in message
+    assert f"under {tmp_path}" in message and CHECKSUMS["toy/file.bin"] in message
 
 
 def test_failed_fetch_leaves_nothing_behind(toy, tmp_path):
@@ -100,8 +101,8 @@ def test_killed_fetch_leaves_nothing_that_is_taken_for_data(tmp_path):
             (folder / "toy/file.bin").write_bytes(b"half")
             print("half-way", flush=True)
             time.sleep(60)
-        layout = datasets.Layout({"toy/file.bin": "sha256:0"})
-        datasets.DATASETS["toy"] = datasets.Dataset([layout], [slow])
+        datasets.checksums = lambda layout: {"toy/file.bin": "sha256:0"}
+        datasets.DATASETS["toy"] = datasets.Dataset(["toy"], {"slow": slow})
         datasets.ensure("toy", Path(sys.argv[1]))
         """
     )
@@ -122,10 +123,10 @@ def test_fetch_after_a_killed_one_starts_clean(toy, tmp_path):
 
 
 def test_root_is_option_then_environment_then_cache(monkeypatch, tmp_path):
-    monkeypatch.setenv(datasets.ROOT_VARIABLE, str(tmp_path / "environment"))
+    monkeypatch.setenv(ROOT_VARIABLE, str(tmp_path / "environment"))
     assert datasets.data_root(tmp_path / "option") == tmp_path / "option"
     assert datasets.data_root() == tmp_path / "environment"
-    monkeypatch.delenv(datasets.ROOT_VARIABLE)
+    monkeypatch.delenv(ROOT_VARIABLE)
     assert "avalanche-gmc" in str(datasets.data_root())
 
 
@@ -136,7 +137,7 @@ def test_unknown_name_exits_2_with_one_sentence(capsys):
 
 
 def test_unavailable_data_exits_1_and_says_what_to_put_where(tmp_path, capsys, monkeypatch):
-    offline = datasets.Dataset(datasets.DATASETS["electricity"].layouts, [failing])
+    offline = datasets.Dataset(["electricity"], {"a dead server": failing})
     monkeypatch.setitem(datasets.DATASETS, "electricity", offline)
     assert main(["data", "electricity", "--data-root", str(tmp_path)]) == 1
     assert f"Put these files under {tmp_path}" in capsys.readouterr().err
@@ -159,29 +160,61 @@ def test_fashion_mnist_from_a_mirror_is_unzipped_for_torchvision(server, tmp_pat
 
     served, address = server
     monkeypatch.setattr(FashionMNIST, "mirrors", [address])
-    for name in sources.FASHION_MNIST_FILES:
+    for name in sources.IDX_FILES:
         (served / f"{name}.gz").write_bytes(gzip.compress(name.encode()))
-    sources.fashion_mnist_from_torchvision(tmp_path / "in")
-    for name in sources.FASHION_MNIST_FILES:
-        assert (tmp_path / "in/FashionMNIST/raw" / name).read_bytes() == name.encode()
+    sources.FASHION_MNIST["torchvision's mirror"](tmp_path)
+    for name in sources.IDX_FILES:
+        assert (tmp_path / "FashionMNIST/raw" / name).read_bytes() == name.encode()
 
 
-def test_truncated_archive_and_missing_file_are_fetch_errors(server, tmp_path, monkeypatch):
-    from torchvision.datasets import FashionMNIST
+def test_encrypted_sources_come_first(monkeypatch):
+    from torchvision.datasets import MNIST
 
-    served, address = server
-    monkeypatch.setattr(FashionMNIST, "mirrors", [address])
-    with pytest.raises(fetch.FetchError, match="404"):
-        sources.fashion_mnist_from_torchvision(tmp_path / "in")
-    name = sources.FASHION_MNIST_FILES[0]
-    (served / f"{name}.gz").write_bytes(gzip.compress(os.urandom(5000))[:-100])
-    with pytest.raises(fetch.FetchError, match="damaged"):
-        sources.fashion_mnist_from_torchvision(tmp_path / "in")
+    asked = []
+    monkeypatch.setattr(sources, "idx_files", lambda folder, address, name: asked.append(address))
+    monkeypatch.setattr(MNIST, "mirrors", ["http://plain/", "https://encrypted/"])
+    sources.MNIST["torchvision's mirror"](None)
+    assert asked == ["https://encrypted/"]
+    first = next(iter(datasets.DATASETS["fashion-mnist"].sources.values()))
+    assert first.keywords["address"].startswith("https://")
 
 
-def test_unreachable_server_fails_fast(tmp_path):
-    with pytest.raises(fetch.FetchError, match="could not be read"):
-        fetch.download("http://127.0.0.1:9/file", tmp_path / "file")
+def broken_archives():
+    """Bytes of a zipped file, cut and flipped: errors come from gzip, zlib and the checksum."""
+    whole = gzip.compress(os.urandom(2000))
+    flipped = [whole[:i] + bytes([whole[i] ^ 255]) + whole[i + 1 :] for i in range(0, 60, 6)]
+    return [whole[:-100], b"", b"<html>404</html>", *flipped]
+
+
+@pytest.mark.parametrize("archive", broken_archives(), ids=lambda content: f"{len(content)}")
+def test_a_broken_archive_leads_to_the_next_source(toy, tmp_path, archive):
+    def broken(folder):
+        (folder / "file.gz").write_bytes(archive)
+        sources.gunzip(folder / "file.gz", folder / "toy/file.bin")
+
+    toy(broken, delivering(GOOD, []))
+    datasets.ensure("toy", tmp_path)
+    assert (tmp_path / "toy/file.bin").read_bytes() == GOOD
+
+
+@pytest.mark.parametrize(
+    "text", ["@data\n1,2", "@attribute a NUMERIC\n@data\n1,2,3\n", "@attribute\n", "\xff"]
+)
+def test_a_broken_table_leads_to_the_next_source(toy, tmp_path, text):
+    def broken(folder):
+        (folder / "table.arff").write_text(text, encoding="latin1")
+        sources.write_electricity(sources.read_arff_electricity(folder / "table.arff"), folder)
+
+    toy(broken, delivering(GOOD, []))
+    datasets.ensure("toy", tmp_path)
+    assert (tmp_path / "toy/file.bin").read_bytes() == GOOD
+
+
+def test_missing_file_and_unreachable_server_fail_fast(server, tmp_path):
+    with pytest.raises(OSError, match="404"):
+        sources.download(f"{server[1]}none", tmp_path / "file")
+    with pytest.raises(OSError, match="refused"):
+        sources.download("http://127.0.0.1:9/file", tmp_path / "file")
 
 
 def test_electricity_sources_end_in_the_same_bytes(tmp_path):
@@ -202,11 +235,11 @@ def test_electricity_sources_end_in_the_same_bytes(tmp_path):
 
 
 def test_tool_that_is_missing_or_fails_says_so(tmp_path):
-    with pytest.raises(fetch.FetchError, match="not installed"):
-        fetch.run_tool(["no-such-tool"], tmp_path, "x")
+    with pytest.raises(RuntimeError, match="not installed"):
+        packages.run_tool(["no-such-tool"], tmp_path)
     command = [sys.executable, "-c", "import sys; sys.exit('Error: no such package')"]
-    with pytest.raises(fetch.FetchError, match="no such package"):
-        fetch.run_tool(command, tmp_path, "x")
+    with pytest.raises(RuntimeError, match="no such package"):
+        packages.run_tool(command, tmp_path)
 
 
 def test_archive_cannot_write_outside_its_folder(tmp_path):
@@ -218,6 +251,12 @@ def test_archive_cannot_write_outside_its_folder(tmp_path):
         member = tarfile.TarInfo("../outside")
         member.size = 1
         tar.addfile(member, io.BytesIO(b"x"))
-    with pytest.raises(fetch.FetchError):
-        fetch.unpack_tar(archive, tmp_path / "folder")
+    with pytest.raises(tarfile.TarError):
+        sources.unpack_tar(archive, tmp_path / "folder")
     assert not (tmp_path / "outside").exists()
+
+
+def test_every_data_set_has_checksums_and_two_sources():
+    for dataset in datasets.DATASETS.values():
+        assert all(datasets.checksums(layout) for layout in dataset.layouts)
+        assert len(dataset.sources) >= 2

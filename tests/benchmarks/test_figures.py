@@ -10,7 +10,7 @@ from benchmark_rows import rows_for
 from PIL import Image
 
 from benchmarks.__main__ import main
-from benchmarks.grid.cells import METHODS
+from benchmarks.grid.methods import METHODS
 from benchmarks.grid.rows import ResultsFile, as_text
 from benchmarks.report import plots, tables
 from benchmarks.report.averages import curves, summarize, trajectories
@@ -75,12 +75,30 @@ def test_lines_are_means_and_bands_one_deviation():
     plots.plt.close(figure)
 
 
-def test_methods_keep_their_look_and_differ_in_grey():
-    assert set(plots.STYLES) == set(METHODS) == set(plots.LABELS)
-    looks = [(style.line, style.marker) for style in plots.STYLES.values()]
+def test_methods_differ_in_colour_and_in_grey():
+    looks = [(method.look[1], method.look[2]) for method in METHODS.values()]
     assert len(set(looks)) == len(looks)
-    colors = [matplotlib.colors.to_rgb(style.color) for style in plots.STYLES.values()]
+    colors = [matplotlib.colors.to_rgb(method.look[0]) for method in METHODS.values()]
     assert len(set(colors)) == len(colors)
+
+
+def test_a_class_has_the_colour_that_the_legend_gives_it():
+    """Panels may have different numbers of classes."""
+    rows = text_rows("class-frequencies", streams=["digits", "sorted-digits"], methods=["stream"])
+    for row, counts in zip(rows, ("1;1|1;1", "1;1;1;1;1|1;1;1;1;1"), strict=True):
+        row["class_counts_per_experience"] = counts
+    figure = plots.draw_class_frequencies(rows)
+    legend = {
+        text.get_text(): handle.get_facecolor()
+        for text, handle in zip(
+            figure.legends[0].get_texts(), figure.legends[0].get_patches(), strict=True
+        )
+    }
+    assert len(legend) == 5
+    for axis in figure.axes:
+        for bars in axis.containers:
+            assert {bar.get_facecolor() for bar in bars} == {legend[bars.get_label()]}
+    plots.plt.close(figure)
 
 
 def test_variants_of_a_method_share_its_colour_but_not_its_line():

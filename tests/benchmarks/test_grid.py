@@ -12,22 +12,19 @@ import pytest
 import torch
 
 from avalanche_gmc.strategies import CoresetGDumb
+from benchmarks import UsageError
 from benchmarks.__main__ import main
 from benchmarks.data import datasets
 from benchmarks.grid import runner, selection, workers
+from benchmarks.grid.buffers import make_buffer, make_embedding
 from benchmarks.grid.cells import make_cells, make_groups
-from benchmarks.grid.methods import make_buffer, make_embedding
 from benchmarks.grid.rows import ResultsFile, numbers
 from benchmarks.grid.training import accuracy
-from benchmarks.streams.opening import open_stream
+from benchmarks.streams.opening import csv_stream_name, open_stream
 
 OPTIONS = "--streams digits --methods reservoir gmc-last-layer --memory-sizes 10 20 30 --seeds 0 1"
 SMALL = [*OPTIONS.split(), "--epochs", "5", "--train-fraction", "0.3"]
 TIMES = ("embedding_seconds", "selection_seconds", "training_seconds")
-
-
-def silent(*_):
-    pass
 
 
 def small_cells(experiment="gdumb", methods=("reservoir", "gmc-last-layer"), **options):
@@ -36,13 +33,14 @@ def small_cells(experiment="gdumb", methods=("reservoir", "gmc-last-layer"), **o
 
 
 def run_here(cells, results):
-    runner.run_groups(make_groups(cells), results, None, silent)
+    run_grid_here(make_groups(cells), jobs=1, threads=1, results=results, root=None)
     return ResultsFile(results / f"{cells[0].experiment}.csv").rows()
 
 
 def run_grid_here(groups, *, jobs, threads, results, root):
     """In place of worker processes."""
-    runner.run_groups(groups, results, root, silent)
+    for group in groups:
+        assert runner.run_group(group, results, root)
 
 
 def comparable(rows):
@@ -111,10 +109,11 @@ def test_claimed_group_is_left_alone_until_it_is_free(tmp_path, monkeypatch):
     (tmp_path / ".work").mkdir()
     from filelock import FileLock
 
-    monkeypatch.setattr(runner, "run_claimed", silent)
+    monkeypatch.setattr(runner, "run_claimed", lambda *_: None)
+    monkeypatch.setattr(runner, "WAIT_SECONDS", 0)
     with FileLock(tmp_path / ".work" / f"{group.name()}.lock"):
-        assert not runner.run_group(group, tmp_path, None, silent)
-    assert runner.run_group(group, tmp_path, None, silent)
+        assert not runner.run_group(group, tmp_path, None)
+    assert runner.run_group(group, tmp_path, None)
 
 
 def test_failing_cell_stops_the_run_and_names_itself(tmp_path, monkeypatch):
@@ -144,7 +143,7 @@ def test_failure_in_a_worker_ends_the_command_with_1(tmp_path, capfd):
 
 
 def test_missing_data_ends_the_command_with_1_before_any_worker(tmp_path, capsys, monkeypatch):
-    offline = datasets.Dataset(datasets.DATASETS["electricity"].layouts, [])
+    offline = datasets.Dataset(["electricity"], {})
     monkeypatch.setitem(datasets.DATASETS, "electricity", offline)
     options = ["--streams", "sorted-electricity", "--data-root", str(tmp_path)]
     assert main(["run", "gdumb", *options, "--results", str(tmp_path)]) == 1
@@ -167,9 +166,9 @@ def test_interrupted_selection_is_taken_up_again(tmp_path, monkeypatch):
 
 
 def test_shared_selection_equals_each_buffer_on_its_own():
-    cells = small_cells(methods=["gmc-last-layer", "gmc-last-layer-ols"])[:6]
+    cells = small_cells(methods=["gmc-last-layer"])[:3]
     stream = open_stream("digits", None, 0.3)
-    together = selection.select(cells, stream, silent)
+    together = selection.select(cells, stream)
     for cell in cells:
         buffer = make_buffer(cell, make_embedding(cell, stream.make_model))
         for experience in stream.benchmark.train_stream:
@@ -180,7 +179,7 @@ def test_shared_selection_equals_each_buffer_on_its_own():
         torch.testing.assert_close(memory.weights, alone.weights, rtol=0, atol=0)
 
 
-def test_stream_is_embedded_once_for_all_sizes_and_rules(monkeypatch):
+def test_stream_is_embedded_once_for_all_sizes(monkeypatch):
     calls = []
     original = selection.make_embedding
 
@@ -191,8 +190,8 @@ def test_stream_is_embedded_once_for_all_sizes_and_rules(monkeypatch):
         return embedding
 
     monkeypatch.setattr(selection, "make_embedding", counting)
-    cells = small_cells(methods=["gmc-last-layer", "gmc-last-layer-ols"])[:6]
-    selection.select(cells, open_stream("digits", None, 0.3), silent)
+    cells = small_cells(methods=["gmc-last-layer"])[:3]
+    selection.select(cells, open_stream("digits", None, 0.3))
     assert len(calls) == 5
 
 
@@ -280,54 +279,85 @@ def test_csv_of_the_users_own_runs(tmp_path, monkeypatch):
     assert all(float(row["accuracy"]) > 0.6 for row in rows)
 
 
-@pytest.mark.parametrize("method", ["gmc-last-layer", "gmc-projection", "facility-location"])
-def test_interrupted_pass_goes_on_from_its_last_experience(tmp_path, monkeypatch, method):
-    cells = [c for c in small_cells(methods=[method]) if c.seed == 0]
-    stream = open_stream("digits", None, 0.3)
-    undisturbed = selection.select(cells, stream, silent)
-    monkeypatch.setattr(selection, "SAVE_SECONDS", 0.0)
-    seen = []
-
-    def until_the_fourth(buffer, experience, seed):
-        seen.append(experience.current_experience)
-        if seen[-1] == 3:
-            raise KeyboardInterrupt
-        original(buffer, experience, seed)
-
-    original = selection.update
-    monkeypatch.setattr(selection, "update", until_the_fourth)
-    kept = tmp_path / "group.pass"
-    with pytest.raises(KeyboardInterrupt):
-        selection.select(cells, stream, silent, kept)
-    assert kept.stat().st_size < 20e6
-    seen.clear()
-
-    def counting(buffer, experience, seed):
-        seen.append(experience.current_experience)
-        original(buffer, experience, seed)
-
-    monkeypatch.setattr(selection, "update", counting)
-    resumed = selection.select(cells, stream, silent, kept)
-    assert sorted(set(seen)) == [3, 4]
-    for key, expected in undisturbed.items():
-        (memory,), (other,) = resumed[key].memories.values(), expected.memories.values()
-        torch.testing.assert_close(memory.inputs, other.inputs, rtol=0, atol=0)
-        if other.weights is not None:
-            torch.testing.assert_close(memory.weights, other.weights, rtol=0, atol=0)
+def own_table(path, threshold):
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["when", "x", "label & more"])
+        writer.writerows([i, i % 7, "late" if i > threshold else "early"] for i in range(200))
+    return path
 
 
-def test_saved_pass_of_other_cells_is_not_taken_up(tmp_path, monkeypatch):
-    monkeypatch.setattr(selection, "SAVE_SECONDS", 0.0)
-    cells = [c for c in small_cells(methods=["gmc-last-layer"]) if c.seed == 0]
-    stream, kept = open_stream("digits", None, 0.3), tmp_path / "group.pass"
-    selection.select(cells, stream, silent, kept)
-    assert kept.exists()
-    assert selection.Pass.resumed(kept, cells) is not None
-    assert selection.Pass.resumed(kept, cells[:1]) is None
+def run_own(path, results, *options):
+    command = ["run", "gdumb", "--csv", str(path), "--target", "label & more"]
+    command += ["--methods", "reservoir", "--memory-sizes", "10", "--seeds", "0", "--epochs", "2"]
+    return main([*command, "--jobs", "1", "--results", str(results), *options])
 
 
-def test_stock_buffers_are_not_saved_with_their_stream(tmp_path, monkeypatch):
-    monkeypatch.setattr(selection, "SAVE_SECONDS", 0.0)
-    cells = [c for c in small_cells(methods=["reservoir"]) if c.seed == 0]
-    selection.select(cells, open_stream("digits", None, 0.3), silent, tmp_path / "group.pass")
-    assert not list(tmp_path.iterdir())
+def test_a_table_is_known_by_its_content(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(workers, "run_grid", run_grid_here)
+    table, results = tmp_path / "t.csv", tmp_path / "results"
+    assert run_own(own_table(table, 100), results) == 0
+    assert run_own(own_table(table, 20), results) == 0
+    assert "1 of 1 cells" not in capsys.readouterr().err
+    (tmp_path / "other").mkdir()
+    assert run_own(own_table(tmp_path / "other" / "t.csv", 60), results) == 0
+    rows = ResultsFile(results / "gdumb.csv").rows()
+    assert len(rows) == 3 == len({row["stream"] for row in rows})
+    assert run_own(table, results) == 0
+    assert "1 of 1 cells" in capsys.readouterr().err
+    assert ResultsFile(results / "gdumb.csv").rows() == rows
+
+
+def test_a_table_that_changes_during_the_run_is_refused(tmp_path):
+    name = csv_stream_name(own_table(tmp_path / "t.csv", 100), "label & more", None)
+    own_table(tmp_path / "t.csv", 20)
+    with pytest.raises(UsageError, match="has changed"):
+        open_stream(name)
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ("label & more\n1\n2\n", "no column besides"),
+        ("x,label & more\n1,1\n2,1\n", "only one class"),
+        ("x,label & more\n1,1\n2,2\n", "too few rows"),
+        ("x,label & more\n" + "1,1\n2,2\n" * 4, "cannot be cut into 10 experiences"),
+        (None, "cannot be read"),
+    ],
+)
+def test_bad_tables_end_in_one_sentence(tmp_path, capsys, table, message):
+    if table is not None:
+        (tmp_path / "t.csv").write_text(table)
+    assert run_own(tmp_path / "t.csv", tmp_path) == 2
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1
+
+
+def test_a_fraction_that_leaves_nothing_ends_in_one_sentence(tmp_path, capfd):
+    options = ["--methods", "reservoir", "--memory-sizes", "10", "--seeds", "0", "--epochs", "1"]
+    command = ["run", "gdumb", "--streams", "digits", *options, "--train-fraction", "0.001"]
+    assert main([*command, "--jobs", "1", "--results", str(tmp_path)]) == 1
+    error = capfd.readouterr().err
+    assert "take a larger --train-fraction" in error and "Traceback" not in error
+
+
+def test_results_on_a_file_end_in_one_sentence(tmp_path, capsys):
+    (tmp_path / "file").touch()
+    for command in (["run", "gdumb"], ["figures"], ["claims"]):
+        assert main([*command, "--results", str(tmp_path / "file")]) == 2
+        error = capsys.readouterr().err
+        assert "is a file: name a folder" in error and error.count("\n") == 1
+
+
+def test_runs_go_to_a_folder_of_the_users_by_default(tmp_path, monkeypatch):
+    monkeypatch.setattr(workers, "run_grid", run_grid_here)
+    monkeypatch.chdir(tmp_path)
+    options = ["--methods", "reservoir", "--memory-sizes", "10", "--seeds", "0", "--epochs", "1"]
+    assert main(["run", "gdumb", "--streams", "digits", *options]) == 0
+    assert len(ResultsFile(tmp_path / "results/gdumb.csv").rows()) == 1
+
+
+def test_default_memory_of_the_library_runs_in_the_grid(tmp_path):
+    (cell,) = small_cells(methods=["gmc"])[:1]
+    (row,) = run_here([cell], tmp_path)
+    assert float(row["residual"]) < 1 and row["draws"] == "0" and row["weighted"] == "yes"

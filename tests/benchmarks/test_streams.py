@@ -25,7 +25,7 @@ def inputs_of(experience):
 
 
 def available(name):
-    return not datasets.DATASETS[name].layouts[-1].problems(datasets.data_root())
+    return datasets.verified_layout(datasets.DATASETS[name], datasets.data_root()) is not None
 
 
 def test_digits_bring_two_new_classes_at_a_time():
@@ -149,7 +149,7 @@ def test_csv_with_numbers_and_categories_becomes_a_stream(tmp_path):
     path = tmp_path / "mine.csv"
     lines = [f"{i},{'red' if i % 2 else 'blue'},{'yes' if i > 50 else 'no'}" for i in range(100)]
     path.write_text("time,colour,label\n" + "\n".join(reversed(lines)) + "\n")
-    table = table_from_csv(path, "label")
+    table = table_from_csv(path.read_bytes(), "label", "mine")
     assert table.feature_names == ("time", "colour_blue", "colour_red")
     assert table.labels.tolist()[0] == 1 and set(table.labels) == {0, 1}
     benchmark = tabular.sorted_tabular(table, "time", 5)
@@ -164,14 +164,14 @@ def test_csv_with_numbers_and_categories_becomes_a_stream(tmp_path):
         ("a,b\n1,\n2,3\n", "b", "missing values in column 'b'"),
         ("", "a", "cannot be read"),
         ("a,b\n", "a", "no rows"),
-        ("a,b\n1,inf\n", "a", "not finite"),
+        ("a,b\n1,inf\n2,1\n", "a", "not finite"),
+        ("a\n1\n2\n", "a", "no column besides 'a'"),
+        ("a,b\n1,2\n1,3\n", "a", "only one class"),
     ],
 )
-def test_bad_csv_is_refused_in_one_sentence(tmp_path, content, target, message):
-    path = tmp_path / "mine.csv"
-    path.write_text(content)
+def test_bad_csv_is_refused_in_one_sentence(content, target, message):
     with pytest.raises(UsageError, match=message) as caught:
-        table_from_csv(path, target)
+        table_from_csv(content.encode(), target, "mine.csv")
     assert "\n" not in str(caught.value)
 
 
@@ -185,7 +185,7 @@ def test_unknown_names_are_refused():
 
 
 def test_damaged_data_is_never_opened(tmp_path, monkeypatch):
-    offline = datasets.Dataset(datasets.DATASETS["electricity"].layouts, [])
+    offline = datasets.Dataset(["electricity"], {})
     monkeypatch.setitem(datasets.DATASETS, "electricity", offline)
     (tmp_path / "electricity").mkdir()
     (tmp_path / "electricity/electricity.csv").write_text("period,up\n1,0\n")
