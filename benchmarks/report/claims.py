@@ -2,20 +2,22 @@
 
 Differences in accuracy are paired by seed. One counts as clear if its mean is more than two
 standard errors from zero. A claim is *reproduced* if every comparison comes out as it says,
-*partly* if some do, *not reproduced* if none does; a single seed does not count.
+*partly* if some do, *not reproduced* if none does; a single seed does not count. The rows of a
+stream that are compared have one setting.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
-from itertools import groupby
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from benchmarks import UsageError
 from benchmarks.grid.rows import ResultsFile
 from benchmarks.report import pages
-from benchmarks.report.contrasts import Difference
+from benchmarks.report.averages import differences
 from benchmarks.report.paper_claims import BEYOND, CLAIMS, EXPECTATIONS, SHRINKING, Claim, Part
 from benchmarks.streams.registry import title_of
 
@@ -50,25 +52,26 @@ def measured(claim: Claim, results: Path) -> list[str]:
         return ["as above"]
     lines = []
     for part in claim.parts:
-        found = part.differences(rows_of(part, results))
-        for stream, own in groupby(found, key=lambda difference: difference.stream):
+        for stream, own in by_stream(part, results):
             name = ", ".join(filter(None, [title_of(stream), part.name]))
-            lines.append(f"{name}: {listed(list(own), timed=claim.timed)}")
+            lines.append(f"{name}: {listed(own, timed=claim.timed)}")
     return ["<br>".join(lines) or "not run"]
 
 
-def listed(found: Sequence[Difference], *, timed: bool) -> str:
+def listed(found: Any, *, timed: bool) -> str:
     """Mean differences by memory size; those that are not clear of zero in brackets."""
-    values = [
-        f"{gap.memory_size}: {gap.accuracy.mean:+.3f} ± {gap.accuracy.std:.3f}" for gap in found
-    ]
-    marked = [v if gap.sign else f"({v})" for v, gap in zip(values, found, strict=True)]
-    seeds = {gap.accuracy.count for gap in found}
-    count = f"{min(seeds)}" if len(seeds) == 1 else f"{min(seeds)} to {max(seeds)}"
-    text = f"{', '.join(marked)}; {count} seed{'s' if max(seeds) > 1 else ''}"
-    ratios = [gap.time_ratio for gap in found if not math.isnan(gap.time_ratio)]
-    if timed and ratios:
-        text += f"; time to select × {math.exp(sum(map(math.log, ratios)) / len(ratios)):.2f}"
+    marked = []
+    for size, row in found.droplevel("stream").iterrows():
+        value = f"{size}: {row['mean']:+.3f} ± {row['std']:.3f}"
+        marked.append(value if row["sign"] else f"({value})")
+    fewest, most = int(found["count"].min()), int(found["count"].max())
+    count = f"{most}" if fewest == most else f"{fewest} to {most}"
+    text = f"{', '.join(marked)}; {count} seed{'s' if most > 1 else ''}"
+    ratios = found["time_ratio"].dropna()
+    if timed and len(ratios):
+        text += f"; time to select × {np.exp(np.log(ratios).mean()):.2f}"
+    if left_out := int(found["left_out"].max()):
+        text += f"; {left_out} pairs of other settings left out"
     return text
 
 
@@ -83,18 +86,22 @@ def verdict(claim: Claim, results: Path) -> str:
 
 def outcomes(part: Part, results: Path) -> list[bool]:
     """For each comparison of a part, whether it comes out as expected."""
-    found = part.differences(rows_of(part, results))
-    found = [gap for gap in found if gap.accuracy.count > 1]
-    if part.expected == SHRINKING:
-        streams = [list(own) for _, own in groupby(found, key=lambda gap: gap.stream)]
-        return [gaps[0].accuracy.mean > gaps[-1].accuracy.mean for gaps in streams if gaps[1:]]
-    return [EXPECTATIONS[part.expected](gap.sign) for gap in found if part.expected]
+    hits: list[bool] = []
+    for _, own in by_stream(part, results):
+        judged = own[own["count"] > 1]
+        if part.expected == SHRINKING and len(judged) > 1:
+            hits.append(judged["mean"].iloc[0] > judged["mean"].iloc[-1])
+        elif part.expected in EXPECTATIONS:
+            hits += map(EXPECTATIONS[part.expected], judged["sign"])
+    return hits
 
 
-def rows_of(part: Part, results: Path) -> list[dict[str, str]]:
-    """The rows a part may compare; a file that is not there has none."""
+def by_stream(part: Part, results: Path) -> list[tuple[str, Any]]:
+    """The differences of a part, stream by stream; a file that is not there has no rows."""
     paths = [results / f"{source}.csv" for source in (part.also, part.source) if source]
-    return [row for path in paths if path.exists() for row in ResultsFile(path).rows()]
+    rows = [row for path in paths for row in ResultsFile(path).rows()]
+    found = differences([r for r in rows if r["stream"] in part.streams], part.left, part.right)
+    return [] if found.empty else list(found.groupby(level="stream", sort=False))
 
 
 MARKED: dict[str, Callable[[Path], str]] = {"claims": markdown, "verdicts": verdicts}

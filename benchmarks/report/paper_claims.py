@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from benchmarks.report.averages import Row
-from benchmarks.report.contrasts import Choice, Difference, differences
+from benchmarks.grid.cells import PAPER_STREAMS, PAPER_TABLES
+from benchmarks.report.averages import Choice
 
 EXPECTATIONS: dict[str, Callable[[int], bool]] = {
     "better": lambda sign: sign > 0,
@@ -17,8 +17,7 @@ EXPECTATIONS: dict[str, Callable[[int], bool]] = {
 SHRINKING = "shrinking"
 """Another expectation: the mean difference is larger at the smallest size than at the largest."""
 
-TABLES = ("sorted-covertype", "sorted-electricity")
-SPLITS = ("split-fashion-mnist", "split-cifar10")
+TABLES, SPLITS = PAPER_TABLES, PAPER_STREAMS[len(PAPER_TABLES) :]
 LAST, PROJECTION = {"method": "gmc-last-layer"}, {"method": "gmc-projection"}
 RESERVOIR = {"method": "reservoir"}
 PAPER = {"draws": "4", "mode": "exact", "weighted": "yes"}
@@ -32,7 +31,7 @@ class Part:
 
     :param expected: a name of ``EXPECTATIONS``, ``SHRINKING``, or "" where nothing is claimed.
     :param source: CSV file below the results folder, without its ending.
-    :param streams: those it speaks of; all if there are none.
+    :param streams: those it speaks of.
     :param also: another file, for rows that ``source`` does not have.
     """
 
@@ -41,13 +40,8 @@ class Part:
     left: Choice
     right: Choice
     expected: str = ""
-    streams: tuple[str, ...] = ()
+    streams: tuple[str, ...] = PAPER_STREAMS
     also: str = ""
-
-    def differences(self, rows: Sequence[Row]) -> list[Difference]:
-        """The comparisons that the rows allow."""
-        kept = [row for row in rows if not self.streams or row["stream"] in self.streams]
-        return differences(kept, self.left, self.right)
 
 
 @dataclass(frozen=True)
@@ -159,14 +153,6 @@ BEYOND = (
                 ("last layer, replay", PAPER_LAST, "replay"),
             )
         ),
-    ),
-    Claim(
-        "Orthogonal least squares instead of the paper's rule",
-        tuple(
-            Part(name, "ablations/gdumb", choice | {"method": f"{choice['method']}-ols"}, choice)
-            for name, choice in (("last layer", PAPER_LAST), ("projection", PAPER_PROJECTION))
-        ),
-        timed=True,
     ),
     Claim(
         "The sparse projection instead of the dense one",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from benchmarks.files import write_whole
 from benchmarks.grid.cells import EXPERIMENTS
 from benchmarks.grid.methods import METHODS
 from benchmarks.grid.rows import numbers
-from benchmarks.report.averages import Row, Summary, curves, streams, trajectories
+from benchmarks.report.averages import Row, curves, streams, trajectories
 from benchmarks.streams.registry import title_of
 
 mpl.use("Agg")
@@ -108,45 +108,49 @@ def panels(count: int, y_label: str = "accuracy on the whole test set") -> tuple
 
 def draw_curves(rows: Sequence[Row]) -> Any:
     """Final accuracy against memory size."""
-    names = streams(rows)
-    figure, axes = panels(len(names))
-    for axis, stream in zip(axes, names, strict=True):
-        lines = curves(rows, stream)
-        for variant, style in styled(lines):
-            draw_line(axis, list(lines[variant]), list(lines[variant].values()), variant, style)
-        sizes = sorted({size for line in lines.values() for size in line})
-        memory_axis(axis, sizes)
-        axis.set_title(title_of(stream), fontsize=11)
-    legend(figure, axes)
+    figure, axes = draw_lines(rows, curves)
+    for axis, ticks in axes:
+        axis.set_xscale("log")
+        axis.xaxis.set_minor_locator(NullLocator())
+        axis.xaxis.set_major_locator(FixedLocator(ticks))
+        axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axis.set_xlabel("exemplars in memory")
     return figure
-
-
-def memory_axis(axis: Any, sizes: Sequence[int]) -> None:
-    """A logarithmic axis with the tested sizes as its ticks."""
-    axis.set_xscale("log")
-    axis.xaxis.set_major_locator(FixedLocator(sizes))
-    axis.xaxis.set_minor_locator(NullLocator())
-    axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axis.set_xlabel("exemplars in memory")
 
 
 def draw_trajectories(rows: Sequence[Row]) -> Any:
     """Accuracy after each experience."""
-    names = streams(rows)
-    figure, axes = panels(len(names))
-    for axis, stream in zip(axes, names, strict=True):
-        lines = trajectories(rows, stream)
-        for variant, style in styled(lines):
-            steps = list(range(1, len(lines[variant]) + 1))
-            draw_line(axis, steps, lines[variant], variant, style)
-        axis.xaxis.set_major_locator(FixedLocator(range(1, 1 + max(map(len, lines.values())))))
-        axis.set_title(title_of(stream), fontsize=11)
+    figure, axes = draw_lines(rows, trajectories)
+    for axis, ticks in axes:
+        axis.xaxis.set_major_locator(FixedLocator(ticks))
         axis.set_xlabel("experiences seen")
-    legend(figure, axes)
     return figure
 
 
-def styled(variants: Mapping[str, object]) -> list[tuple[str, Style]]:
+def draw_lines(
+    rows: Sequence[Row], lines_of: Callable[[Sequence[Row], str], Any]
+) -> tuple[Any, list[tuple[Any, list[int]]]]:
+    """A panel per stream: mean lines and bands of one standard deviation.
+
+    :returns: the figure, and each panel with the positions that it has values for.
+    """
+    names = streams(rows)
+    figure, axes = panels(len(names))
+    ticks = []
+    for axis, stream in zip(axes, names, strict=True):
+        lines = lines_of(rows, stream)
+        for variant, style in styled(lines.index.unique("variant")):
+            line = lines.loc[variant]
+            low, high = line["mean"] - line["std"], line["mean"] + line["std"]
+            axis.plot(line.index, line["mean"], label=label_of(variant), **style.options())
+            axis.fill_between(line.index, low, high, color=style.color, alpha=0.12, linewidth=0)
+        axis.set_title(title_of(stream), fontsize=11)
+        ticks.append(sorted(lines.index.unique(1)))
+    legend(figure, axes)
+    return figure, list(zip(axes, ticks, strict=True))
+
+
+def styled(variants: Iterable[str]) -> list[tuple[str, Style]]:
     """The variants with their looks, in the order of the legend."""
     seen: dict[str, int] = {}
     result = []
@@ -157,15 +161,9 @@ def styled(variants: Mapping[str, object]) -> list[tuple[str, Style]]:
     return sorted(result, key=lambda item: item[1].order)
 
 
-def draw_line(
-    axis: Any, x: Sequence[int], y: Sequence[Summary], variant: str, style: Style
-) -> None:
-    """Mean line and a band of one standard deviation."""
-    means, deviations = [s.mean for s in y], [s.std for s in y]
-    axis.plot(x, means, label=label_of(variant), **style.options())
-    low = [mean - deviation for mean, deviation in zip(means, deviations, strict=True)]
-    high = [mean + deviation for mean, deviation in zip(means, deviations, strict=True)]
-    axis.fill_between(x, low, high, color=style.color, alpha=0.12, linewidth=0)
+def in_order(variants: Iterable[str]) -> list[str]:
+    """Variants in the order of the legend."""
+    return [variant for variant, _ in styled(variants)]
 
 
 def legend(figure: Any, axes: Sequence[Any]) -> None:

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from benchmarks.grid.cells import EXPERIMENTS
 from benchmarks.grid.rows import numbers
 from benchmarks.report.averages import (
     Row,
-    Summary,
     curves,
+    frame_of,
+    paired,
     streams,
-    summarize,
+    summarized,
     trajectories,
-    variant,
-    varying_options,
 )
-from benchmarks.report.plots import label_of, style_of
+from benchmarks.report.pages import table
+from benchmarks.report.plots import in_order, label_of
 from benchmarks.streams.registry import title_of
 
 REFERENCE = "reservoir"
@@ -31,11 +32,12 @@ def markdown(experiment: str, rows: Sequence[Row]) -> str:
         if EXPERIMENTS[experiment].paradigm == "count":
             parts.append(class_table(own[0]))
         elif EXPERIMENTS[experiment].per_experience:
-            parts.append(trajectory_table(rows, stream))
+            lines = trajectories(rows, stream)
+            parts.append(plain_table(texts(lines), "after experience"))
         else:
             parts.append(accuracy_table(curves(rows, stream)))
-            if differences := paired_differences(own):
-                parts += ["Difference to reservoir, paired by seed:", plain_table(differences)]
+            if found := paired_differences(own):
+                parts += ["Difference to reservoir, paired by seed:", plain_table(found)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -50,65 +52,44 @@ def setting(rows: Sequence[Row]) -> str:
     return f"{', '.join(common)}; seeds {', '.join(map(str, seeds))}; mean ± standard deviation."
 
 
-def accuracy_table(lines: Mapping[str, Mapping[int, Summary]]) -> str:
+Texts = dict[str, dict[int, str]]
+
+
+def texts(lines: Any) -> Texts:
+    """Variant → memory size or experience → mean ± deviation over the seeds."""
+    found: Texts = {}
+    for (name, column), mean, std, count in lines.itertuples():
+        spread = f" ± {std:.3f}" if count > 1 else ""
+        found.setdefault(name, {})[column] = f"{mean:.3f}{spread}"
+    return found
+
+
+def accuracy_table(lines: Any) -> str:
     """One line per variant, one column per memory size, the best of each column in bold."""
-    sizes = sorted({size for line in lines.values() for size in line})
-    best = {
-        size: max(round(line[size].mean, 3) for line in lines.values() if size in line)
-        for size in sizes
-    }
-    body = []
-    for name in in_order(lines):
-        cells = []
-        for size in sizes:
-            value = lines[name].get(size)
-            text = str(value) if value else ""
-            cells.append(f"**{text}**" if value and round(value.mean, 3) == best[size] else text)
-        body.append([label_of(name), *cells])
-    return table(["memory", *map(str, sizes)], body)
+    shown, best = texts(lines), lines["mean"].groupby("memory_size").max().round(3)
+    for (name, size), mean in lines["mean"].round(3).items():
+        if mean == best[size]:
+            shown[name][size] = f"**{shown[name][size]}**"
+    return plain_table(shown)
 
 
-def plain_table(lines: Mapping[str, Mapping[int, str]]) -> str:
-    """One line per variant, one column per memory size."""
-    sizes = sorted({size for line in lines.values() for size in line})
-    body = [[label_of(name), *(lines[name].get(s, "") for s in sizes)] for name in in_order(lines)]
-    return table(["memory", *map(str, sizes)], body)
+def plain_table(lines: Mapping[str, Mapping[int, str]], corner: str = "memory") -> str:
+    """One line per variant, one column per memory size or experience."""
+    columns = sorted({column for line in lines.values() for column in line})
+    body = [[label_of(n), *(lines[n].get(c, "") for c in columns)] for n in in_order(lines)]
+    return table([corner, *map(str, columns)], body)
 
 
-def paired_differences(rows: Sequence[Row]) -> dict[str, dict[int, str]]:
+def paired_differences(rows: Sequence[Row]) -> Texts:
     """Variant → memory size → mean ± deviation of (accuracy − reservoir's of the same seed)."""
-    reference = {
-        (row["memory_size"], row["seed"], row["epochs"], row["train_fraction"]): float(
-            row["accuracy"]
-        )
-        for row in rows
-        if row["method"] == REFERENCE and row["accuracy"]
-    }
-    options = varying_options(rows)
-    gaps: dict[str, dict[int, list[float]]] = {}
-    for row in rows:
-        pair = (row["memory_size"], row["seed"], row["epochs"], row["train_fraction"])
-        if row["method"] != REFERENCE and row["accuracy"] and pair in reference:
-            sizes = gaps.setdefault(variant(row, options), {})
-            gap = float(row["accuracy"]) - reference[pair]
-            sizes.setdefault(int(row["memory_size"]), []).append(gap)
-    return {
-        name: {size: signed(summarize(values)) for size, values in sizes.items()}
-        for name, sizes in gaps.items()
-    }
-
-
-def signed(summary: Summary) -> str:
-    """A difference with its sign, its deviation and the number of pairs."""
-    return f"{summary.mean:+.3f} ± {summary.std:.3f} (n={summary.count})"
-
-
-def trajectory_table(rows: Sequence[Row], stream: str) -> str:
-    """One line per variant, one column per experience."""
-    lines = trajectories(rows, stream)
-    steps = range(1, 1 + max(map(len, lines.values())))
-    body = [[label_of(name), *map(str, lines[name])] for name in in_order(lines)]
-    return table(["after experience", *map(str, steps)], body)
+    frame = frame_of(rows)
+    reference = frame[frame["method"] == REFERENCE]
+    found: Texts = {}
+    for name, own in frame[frame["method"] != REFERENCE].groupby("variant", sort=False):
+        gaps = summarized(paired(own, reference), ["memory_size"], "gap")
+        for size, mean, std, count in gaps.itertuples():
+            found.setdefault(name, {})[size] = f"{mean:+.3f} ± {std:.3f} (n={count})"
+    return found
 
 
 def class_table(row: Row) -> str:
@@ -117,20 +98,3 @@ def class_table(row: Row) -> str:
     header = ["experience", *(f"class {label}" for label in range(len(counts[0])))]
     body = [[str(i), *(f"{count:.0f}" for count in line)] for i, line in enumerate(counts, 1)]
     return table(header, body)
-
-
-def in_order(variants: Mapping[str, object]) -> list[str]:
-    """Variants in the order of the figures' legends."""
-    return sorted(variants, key=lambda name: style_of(name).order)
-
-
-def table(header: Sequence[str], body: Sequence[Sequence[str]]) -> str:
-    """Markdown text with aligned columns."""
-    lines = [list(header), *map(list, body)]
-    widths = [max(len(line[i]) for line in lines if i < len(line)) for i in range(len(header))]
-    padded = [
-        "| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths)) + " |"  # noqa: B905
-        for line in lines
-    ]
-    rule = "|" + "|".join("-" * (width + 2) for width in widths) + "|"
-    return "\n".join([padded[0], rule, *padded[1:]])

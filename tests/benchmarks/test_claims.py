@@ -8,8 +8,8 @@ from benchmark_rows import rows_for
 
 from benchmarks.__main__ import main
 from benchmarks.grid.rows import ResultsFile
-from benchmarks.report.claims import CLAIMS, markdown, updated, verdict, verdicts
-from benchmarks.report.contrasts import differences
+from benchmarks.report.averages import differences
+from benchmarks.report.claims import CLAIMS, markdown, measured, updated, verdict, verdicts
 
 _, BETTER, SMALLER, WINDOW = CLAIMS[:4]
 METHODS = {"gmc-last-layer": 0.7, "reservoir": 0.5}
@@ -48,21 +48,18 @@ def test_differences_are_paired_by_seed(tmp_path):
         },
     )
     found = differences(rows, {"method": "gmc-last-layer"}, {"method": "reservoir"})
-    assert [(gap.stream, gap.memory_size) for gap in found] == [
-        ("sorted-electricity", 100),
-        ("sorted-electricity", 1000),
-    ]
-    assert found[0].accuracy.mean == pytest.approx(0.03)
-    assert found[0].accuracy.std == pytest.approx(0.01)
-    assert found[0].sign == 1
-    assert found[0].time_ratio == pytest.approx(1.5)
+    assert list(found.index) == [("sorted-electricity", 100), ("sorted-electricity", 1000)]
+    first = found.iloc[0]
+    assert (first["mean"], first["std"]) == pytest.approx((0.03, 0.01))
+    assert first["sign"] == 1
+    assert first["time_ratio"] == pytest.approx(1.5)
 
 
 def test_rows_without_a_partner_are_left_out(tmp_path):
     write(tmp_path, "gdumb", {"gmc-last-layer": lambda size, seed: 0.9}, seeds=(0, 1, 2, 3))
     rows = write(tmp_path, "gdumb", {"reservoir": lambda size, seed: 0.5}, seeds=(2, 3, 4))
     found = differences(rows, {"method": "gmc-last-layer"}, {"method": "reservoir"})
-    assert [gap.accuracy.count for gap in found] == [2, 2]
+    assert list(found["count"]) == [2, 2]
 
 
 def test_what_was_measured_twice_counts_once(tmp_path):
@@ -70,8 +67,8 @@ def test_what_was_measured_twice_counts_once(tmp_path):
     once = write(tmp_path, "gdumb", {m: lambda size, seed: 0.5 for m in METHODS})
     again = write(tmp_path / "again", "gdumb", {m: lambda *_, m=m: METHODS[m] for m in METHODS})
     found = differences([*once, *again], *({"method": method} for method in METHODS))
-    assert [gap.accuracy.count for gap in found] == [3, 3]
-    assert [gap.accuracy.mean for gap in found] == pytest.approx([0.2, 0.2])
+    assert list(found["count"]) == [3, 3]
+    assert list(found["mean"]) == pytest.approx([0.2, 0.2])
 
 
 def test_a_part_takes_what_its_file_lacks_from_another(tmp_path):
@@ -186,3 +183,21 @@ def test_a_single_seed_is_shown_but_not_judged(tmp_path):
     write(tmp_path, "gdumb", accuracies, seeds=(0,))
     assert verdict(BETTER, tmp_path) == "not run"
     assert "(100: +0.100 ± 0.000), (1000: +0.100 ± 0.000); 1 seed " in markdown(tmp_path)
+
+
+def test_rows_of_other_settings_and_private_tables_change_nothing(tmp_path):
+    """A look with few epochs, or at a thin stream, says nothing about the paper's claims."""
+
+    def rows(gain):
+        return {"gmc-last-layer": lambda *_: 0.5 + gain, "reservoir": lambda *_: 0.5}
+
+    write(tmp_path, "gdumb", rows(0.05))
+    before, judged = measured(BETTER, tmp_path), verdict(BETTER, tmp_path)
+    write(tmp_path, "gdumb", rows(-0.4), seeds=(0, 1), epochs=5)
+    write(tmp_path, "gdumb", rows(-0.4), seeds=(7,), train_fraction=0.05)
+    assert verdict(BETTER, tmp_path) == judged
+    assert measured(BETTER, tmp_path) == [f"{before[0]}; 6 pairs of other settings left out"]
+    file = ResultsFile(tmp_path / "gdumb.csv")
+    for row in file.rows():
+        file.append(row | {"stream": "csv:/home/me/private.csv?target=y"})
+    assert "private" not in markdown(tmp_path) and verdict(BETTER, tmp_path) == judged

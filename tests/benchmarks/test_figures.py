@@ -13,7 +13,7 @@ from benchmarks.__main__ import main
 from benchmarks.grid.methods import METHODS
 from benchmarks.grid.rows import ResultsFile, as_text
 from benchmarks.report import plots, tables
-from benchmarks.report.averages import curves, summarize, trajectories
+from benchmarks.report.averages import curves, frame_of, summarized, trajectories
 
 
 def text_rows(*arguments, **options):
@@ -105,23 +105,23 @@ def test_variants_of_a_method_share_its_colour_but_not_its_line():
     four = text_rows("gdumb", streams=["digits"], methods=["gmc-last-layer"], draws=4)
     eight = text_rows("gdumb", streams=["digits"], methods=["gmc-last-layer"], draws=8)
     lines = curves([*four, *eight], "digits")
-    assert set(lines) == {"gmc-last-layer, draws 4", "gmc-last-layer, draws 8"}
-    (_, first), (_, second) = plots.styled(lines)
+    variants = lines.index.unique("variant")
+    assert set(variants) == {"gmc-last-layer, draws 4", "gmc-last-layer, draws 8"}
+    (_, first), (_, second) = plots.styled(variants)
     assert first.color == second.color and first.line != second.line
 
 
 def test_statistics_are_sample_statistics():
-    summary = summarize([0.5, 0.7, 0.9])
-    assert (summary.mean, summary.std, summary.count) == pytest.approx((0.7, 0.2, 3))
-    assert str(summary) == "0.700 ± 0.200"
-    assert str(summarize([0.5])) == "0.500"
+    rows = [dict(row, accuracy=str(a)) for row, a in zip(ROWS[:3], (0.5, 0.7, 0.9), strict=True)]
+    found = summarized(frame_of(rows), ["stream"]).iloc[0]
+    assert (found["mean"], found["std"], found["count"]) == pytest.approx((0.7, 0.2, 3))
+    assert summarized(frame_of(rows[:1]), ["stream"]).iloc[0]["std"] == 0
 
 
 def test_trajectories_average_each_experience():
-    (line,) = trajectories(text_rows("gdumb", streams=["digits"], methods=["reservoir"]), "digits")[
-        "reservoir, 100 exemplars"
-    ][:1]
-    assert line.mean == pytest.approx(0.26)
+    rows = text_rows("gdumb", streams=["digits"], methods=["reservoir"])
+    lines = trajectories(rows, "digits")
+    assert lines["mean"]["reservoir, 100 exemplars", 1] == pytest.approx(0.26)
 
 
 def test_table_marks_the_best_and_pairs_differences_by_seed():
