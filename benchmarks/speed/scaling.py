@@ -13,7 +13,9 @@ in the folder of the figure gets the table between its marks. ``--part none`` me
   dense dictionary of last-layer gradients of Fashion-MNIST, all atoms of unit length. A row that
   takes longer than ``--limit``, with making its dictionary, is stopped and noted as such.
 - stream: features made on the fly, ten experiences, through a real embedding into the memory.
-- large: one selection (weights ≥ 0) out of 60,000 structured last-layer gradients of a wide MLP.
+- large: one selection (weights ≥ 0) out of structured last-layer gradients of a wide MLP.
+
+Letters: N examples, D dimensions, n picks.
 """
 
 from __future__ import annotations
@@ -24,66 +26,94 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
 from benchmarks import UsageError
-from benchmarks.grid.rows import RESULTS, ResultsFile, Row
-from benchmarks.options import add_data_root, folder, natural, positive
+from benchmarks.grid.rows import RESULTS, Key, ResultsFile, Row, key
+from benchmarks.options import add_data_root, folder, positive
 from benchmarks.report import pages
-from benchmarks.speed.scaling_cases import (
-    EMBEDDINGS,
-    MEASUREMENTS,
-    PARTS,
-    SOURCES,
-    STOPPED,
-    Case,
-    finished,
-    growth,
-    results_file,
-)
 
+PARTS = ("growth", "stream", "large")
+SCIKIT_LEARN = "scikit-learn"
+METHODS = (SCIKIT_LEARN, "exact", "fast")
+SOURCES = ("fashion-mnist", "synthetic")
+FINISHED, STOPPED = "finished", "stopped"
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 """What NumPy's matrix products, and so scikit-learn, go by."""
 DIM_STEP = 40
 """Four draws times ten classes: what one hidden unit more adds to D."""
 
 
+@dataclass(frozen=True)
+class Case:
+    """One row to measure: a dense dictionary (growth), a buffer (stream), a structured one (large).
+
+    :param chunk: new examples at once, for the stream; 0 is what the buffer takes by itself.
+    :param threads: of torch and of scikit-learn's BLAS.
+    """
+
+    part: str
+    method: str
+    source: str
+    embedding: str
+    examples: int
+    dim: int
+    size: int
+    chunk: int
+    threads: int
+
+    @property
+    def key(self) -> Key:
+        """As it is written in the file."""
+        return key(asdict(self), CONFIGURATION)
+
+    def __str__(self) -> str:
+        return f"{self.part}: {self.method}, N={self.examples}, D={self.dim}, n={self.size}"
+
+
+CONFIGURATION = tuple(field.name for field in fields(Case))
+MEASUREMENTS = (
+    "status",
+    "seconds",
+    "embedding_seconds",
+    "peak_gb",
+    "extra_gb",
+    "dictionary_gb",
+    "picked",
+    "residual",
+    "versions",
+    "device",
+)
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
     add = parser.add_argument
+    shape = {"type": positive, "nargs": 3, "metavar": ("N", "D", "n")}
     add("--part", nargs="+", choices=(*PARTS, "none"), default=list(PARTS), help="what to measure")
     add("--source", choices=SOURCES, default="fashion-mnist", help="data of growth and large")
-    add("--sizes", type=positive, nargs="+", default=[100, 300, 1000, 3000, 6000], help="growth: n")
-    add("--atoms", type=positive, nargs="+", default=[6000, 12000, 24000, 48000], help="growth: N")
-    add("--dims", type=positive, nargs="+", default=[2000, 4000, 8000], help="growth: D")
-    add("--limit", type=float, default=240.0, help="seconds for a row of the growth")
-    add("--stream-examples", type=positive, default=1_000_000, help="stream: N")
-    add("--stream-size", type=positive, default=5000, help="stream: n")
-    add("--stream-dim", type=positive, default=8000, help="stream: D")
-    add("--stream-embeddings", nargs="+", choices=EMBEDDINGS, default=["last-layer"])
-    add(
-        "--chunks",
-        type=natural,
-        nargs="+",
-        default=[0],
-        help="stream: chunk sizes; 0 is the buffer's",
-    )
-    add("--large-atoms", type=positive, default=60_000, help="large: N")
-    add("--large-sizes", type=positive, nargs="+", default=[5000, 10_000, 20_000], help="large: n")
-    add("--large-dim", type=positive, default=25_600, help="large: D")
-    add("--large-modes", nargs="+", choices=("exact", "fast"), default=["fast"])
+    add("--sizes", type=positive, nargs="+", default=[100, 300, 1000, 3000, 6000], help="growth")
+    add("--atoms", type=positive, nargs="+", default=[6000, 12000, 24000, 48000], help="growth")
+    add("--dims", type=positive, nargs="+", default=[2000, 4000, 8000], help="growth")
+    add("--limit", type=positive, default=240, help="seconds for a row of the growth")
+    add("--stream", default=[1_000_000, 8000, 5000], **shape)  # type: ignore[arg-type]
+    add("--large", default=[60_000, 25_600, 20_000], **shape)  # type: ignore[arg-type]
     add("--threads", type=positive, default=2, help="threads of every method")
-    add_data_root(parser)
     add("--csv", type=Path, default=RESULTS / "scaling.csv", help="file of the rows")
     add("--output", type=folder, default=RESULTS, help="folder of the figure")
+    add_data_root(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Measure what is missing, then report."""
+    file = ResultsFile(args.csv, CONFIGURATION, MEASUREMENTS)
     cases = list(planned(args))
-    check(args, cases)
-    file = results_file(args.csv)
+    for case in cases:
+        if case.dim % DIM_STEP or case.dim < 2 * DIM_STEP:
+            raise UsageError(f"D must be a multiple of {DIM_STEP} from 80 on but is {case.dim}")
+        if case.size > case.examples:
+            raise UsageError(f"{case.size} picks out of {case.examples} examples are too many")
     for case in cases:
         if case.key not in file.finished() and not measure(case, file, args):
             return 1
@@ -92,37 +122,25 @@ def run(args: argparse.Namespace) -> int:
 
 
 def planned(args: argparse.Namespace) -> Iterator[Case]:
-    """The rows that the options ask for."""
+    """The rows that the options ask for; of the growth the quick ones first."""
     if "growth" in args.part:
-        yield from growth(
-            source=args.source,
-            sizes=args.sizes,
-            examples=args.atoms,
-            dims=args.dims,
-            threads=args.threads,
-        )
-    if "stream" in args.part:
-        shape = (args.stream_examples, args.stream_dim, args.stream_size)
-        for embedding in args.stream_embeddings:
-            for chunk in args.chunks:
-                yield Case("stream", "fast", "synthetic", embedding, *shape, chunk, args.threads)
-    if "large" in args.part:
-        for mode in args.large_modes:
-            for size in sorted(args.large_sizes):
-                shape = (args.large_atoms, args.large_dim, size)
-                yield Case("large", mode, args.source, "last-layer", *shape, 0, args.threads)
+        # n grows at the median N and the largest D, N and D at the median n.
+        atoms, dim, size = middle(args.atoms), max(args.dims), middle(args.sizes)
+        shapes = [(atoms, dim, n) for n in sorted(args.sizes)]
+        shapes += [(count, dim, size) for count in sorted(args.atoms)]
+        shapes += [(atoms, d, size) for d in sorted(args.dims)]
+        for shape in dict.fromkeys(shapes):
+            for method in METHODS if shape[2] <= shape[0] else ():
+                yield Case("growth", method, args.source, "last-layer", *shape, 0, args.threads)
+    for part, source in (("stream", "synthetic"), ("large", args.source)):
+        if part in args.part:
+            atoms, dim, size = vars(args)[part]
+            yield Case(part, "fast", source, "last-layer", atoms, dim, size, 0, args.threads)
 
 
-def check(args: argparse.Namespace, cases: list[Case]) -> None:
-    """Refuse sizes that no row can have."""
-    if not args.limit > 0:
-        raise UsageError(f"--limit must be above 0 but is {args.limit}")
-    for dim in [*args.dims, args.stream_dim, args.large_dim]:
-        if dim % DIM_STEP or dim < 2 * DIM_STEP:
-            raise UsageError(f"dimensions must be multiples of {DIM_STEP} from 80 on, got {dim}")
-    for case in cases:
-        if case.size > case.examples:
-            raise UsageError(f"{case.size} picks out of {case.examples} examples are too many")
+def middle(values: list[int]) -> int:
+    """The median, the larger one of two."""
+    return sorted(values)[len(values) // 2]
 
 
 def measure(case: Case, file: ResultsFile, args: argparse.Namespace) -> bool:
@@ -137,7 +155,6 @@ def measure(case: Case, file: ResultsFile, args: argparse.Namespace) -> bool:
         print(f"{case}: {values['failure']}", file=sys.stderr)
         return False
     file.append(dict.fromkeys(MEASUREMENTS) | asdict(case) | values)
-    print(f"{case}: {summary(values)}", flush=True)
     return True
 
 
@@ -146,7 +163,7 @@ def hopeless(case: Case, rows: list[Row]) -> bool:
     return any(
         row["status"] == STOPPED
         and replace(case, examples=int(row["examples"]), size=int(row["size"])).key
-        == tuple(row[column] for column in asdict(case))
+        == key(row, CONFIGURATION)
         and int(row["examples"]) <= case.examples
         and int(row["size"]) <= case.size
         for row in rows
@@ -172,14 +189,6 @@ def in_a_process(case: Case, limit: float | None, data_root: Path | None) -> dic
     return dict(json.loads(done.stdout))
 
 
-def summary(values: dict[str, object]) -> str:
-    """One line about a measured row."""
-    if values["status"] == STOPPED:
-        return "stopped"
-    text = "{seconds:.1f} s, peak {peak_gb:.2f} GB, {extra_gb:.2f} GB of it for the selection, "
-    return (text + "{picked} picked, residual {residual:.4g}").format(**values)
-
-
 def report(rows: list[Row], output: Path) -> None:
     """The figure, and the rows as a table."""
     from benchmarks.speed import scaling_figure
@@ -196,19 +205,22 @@ def report(rows: list[Row], output: Path) -> None:
         pages.replace_part(page, "measured", text)
 
 
+def finished(rows: list[Row], part: str) -> list[Row]:
+    """The rows of one part that came to an end."""
+    return [row for row in rows if row["part"] == part and row["status"] == FINISHED]
+
+
 def table(rows: list[Row]) -> str:
     """Time and memory of every selection that came to an end, as Markdown."""
-    header = ["selection", "N", "D", "n", "seconds", "peak GB", "extra GB", "residual"]
+    columns = {"seconds": ".1f", "peak_gb": ".2f", "extra_gb": ".2f", "residual": ".4f"}
     body = [
         [
             f"{row['part']}, {row['method']}",
             *(f"{int(row[column]):,}" for column in ("examples", "dim", "size")),
-            f"{float(row['seconds']):.1f}",
-            f"{float(row['peak_gb']):.2f}",
-            f"{float(row['extra_gb']):.2f}",
-            f"{float(row['residual']):.4f}",
+            *(format(float(row[column]), spec) for column, spec in columns.items()),
         ]
         for part in PARTS
         for row in finished(rows, part)
     ]
+    header = ["selection", "N", "D", "n", "seconds", "peak GB", "extra GB", "residual"]
     return pages.table(header, body)

@@ -17,25 +17,23 @@ import resource
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from avalanche_gmc import (
     DenseDictionary,
     GradientMatchingBuffer,
-    LastLayerDictionary,
     LastLayerEmbedding,
-    RandomProjectionEmbedding,
     orthogonal_matching_pursuit,
 )
 from avalanche_gmc.dictionary import Dictionary
 from benchmarks import UsageError
 from benchmarks.data.arrays import fashion_mnist
 from benchmarks.speed.peak_memory import peak_memory
-from benchmarks.speed.scaling_cases import FINISHED, SCIKIT_LEARN, Case
+from benchmarks.speed.scaling import DIM_STEP, FINISHED, SCIKIT_LEARN, Case
 from benchmarks.speed.selection import scikit_learn
 from benchmarks.streams import block_stream
 from benchmarks.streams.models import mlp
@@ -50,7 +48,7 @@ Measurement = dict[str, Any]
 def measure(case: Case, data_root: str | None = None) -> Measurement:
     """All measurements of one case."""
     torch.set_num_threads(case.threads)
-    measured = PARTS[case.part](case, data_root)
+    measured = stream(case) if case.part == "stream" else selection(case, data_root)
     # Linux counts in kibibytes, macOS in bytes.
     unit = 1 if sys.platform == "darwin" else 1024
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
@@ -63,28 +61,19 @@ def measure(case: Case, data_root: str | None = None) -> Measurement:
     }
 
 
-def growth(case: Case, data_root: str | None) -> Measurement:
-    """One selection from a dense dictionary."""
-    dictionary, seconds = last_layer(case, data_root)
-    atoms = dense(dictionary)
-    del dictionary
-    target = atoms.sum(dim=0, dtype=torch.float64).float()
-    return select(case, DenseDictionary(atoms), target) | {"embedding_seconds": seconds}
+def selection(case: Case, data_root: str | None) -> Measurement:
+    """One selection from a dense ("growth") or a structured dictionary ("large").
 
-
-def large(case: Case, data_root: str | None) -> Measurement:
-    """One selection from a structured dictionary."""
-    dictionary, seconds = last_layer(case, data_root)
-    return select(case, dictionary, dictionary.sum()) | {"embedding_seconds": seconds}
-
-
-def select(case: Case, dictionary: Dictionary, target: Tensor) -> Measurement:
-    """Time and memory of the selection alone; weights are signed for all, as scikit-learn's."""
+    In the growth weights are signed for all, as scikit-learn's.
+    """
+    dictionary, embedding_seconds = last_layer(case, data_root)
+    if case.part == "growth":
+        dictionary = DenseDictionary(dense(dictionary))
+    target = dictionary.sum()
     start = time.perf_counter()
     with peak_memory() as peak:
-        if case.method == SCIKIT_LEARN:
-            assert isinstance(dictionary, DenseDictionary)
-            indices, weights = scikit_learn(dictionary.atoms, target, case.size)
+        if case.method == SCIKIT_LEARN and isinstance(dictionary, DenseDictionary):
+            indices, weights = scikit_learn(dictionary.atoms, target.float(), case.size)
         else:
             coreset = orthogonal_matching_pursuit(
                 dictionary, target, case.size, mode=case.method, nonnegative=case.part == "large"
@@ -93,6 +82,7 @@ def select(case: Case, dictionary: Dictionary, target: Tensor) -> Measurement:
         seconds = time.perf_counter() - start
     return {
         "seconds": seconds,
+        "embedding_seconds": embedding_seconds,
         "extra_gb": peak[0] / 1e9,
         "dictionary_gb": dictionary.nbytes / 1e9,
         "picked": len(indices),
@@ -100,9 +90,9 @@ def select(case: Case, dictionary: Dictionary, target: Tensor) -> Measurement:
     }
 
 
-def stream(case: Case, data_root: str | None) -> Measurement:
+def stream(case: Case) -> Measurement:
     """A buffer fed by experiences whose examples exist only while they are read."""
-    embedding = stream_embedding(case)
+    embedding = make_embedding(case.dim, block_stream.FEATURES)
     clock = Clock(embedding.embed)
     embedding.embed = clock  # type: ignore[method-assign, assignment]
     buffer = GradientMatchingBuffer(
@@ -124,13 +114,6 @@ def stream(case: Case, data_root: str | None) -> Measurement:
     }
 
 
-PARTS: dict[str, Callable[[Case, str | None], Measurement]] = {
-    "growth": growth,
-    "stream": stream,
-    "large": large,
-}
-
-
 class Clock:
     """Adds up the seconds that a function takes, and remembers its largest dictionary."""
 
@@ -147,59 +130,46 @@ class Clock:
         return dictionary
 
 
-def last_layer(case: Case, data_root: str | None) -> tuple[LastLayerDictionary, float]:
-    """Last-layer gradients at four draws of an MLP as wide as D asks for; seconds they took."""
+def make_embedding(dim: int, features: int) -> LastLayerEmbedding:
+    """Last-layer gradients of D dimensions, of an MLP that is as wide as that needs."""
+    width = dim // DIM_STEP - 1  # a bias counts as one more hidden unit
+    return LastLayerEmbedding(lambda: mlp(features, CLASSES, width), draws=DRAWS)
+
+
+def last_layer(case: Case, data_root: str | None) -> tuple[Dictionary, float]:
+    """The dictionary of a case, and the seconds that its embedding took."""
     if case.source == "synthetic":
         inputs, labels = block_stream.examples(case.examples)
     else:
         inputs, labels = images(case.examples, data_root)
-    width = width_for(case.dim)
-    embedding = LastLayerEmbedding(lambda: mlp(inputs.shape[1], CLASSES, width), draws=DRAWS)
+    embedding = make_embedding(case.dim, inputs.shape[1])
     start = time.perf_counter()
     dictionary = embedding.embed(inputs, labels)
-    assert isinstance(dictionary, LastLayerDictionary)
     return dictionary, time.perf_counter() - start
 
 
-def stream_embedding(case: Case) -> LastLayerEmbedding | RandomProjectionEmbedding:
-    """The real embedding of the stream's features."""
-    if case.embedding == "last-layer":
-        width = width_for(case.dim)
-        return LastLayerEmbedding(lambda: mlp(block_stream.FEATURES, CLASSES, width), draws=DRAWS)
-    return RandomProjectionEmbedding(
-        lambda: mlp(block_stream.FEATURES, CLASSES), draws=DRAWS, dim=case.dim // DRAWS
-    )
-
-
-def width_for(dim: int) -> int:
-    """Hidden units for which the last layer's gradients have D dimensions; a bias is one more."""
-    return dim // (DRAWS * CLASSES) - 1
-
-
-def images(count: int, data_root: str | None) -> tuple[Tensor, Tensor]:
+def images(count: int, data_root: str | Path | None) -> tuple[Tensor, Tensor]:
     """Fashion-MNIST, standardised: N×784 and N."""
-    pixels, labels = fashion_mnist(data_root).train
+    pixels, labels = (torch.from_numpy(array) for array in fashion_mnist(data_root).train)
     if count > len(labels):
         raise UsageError(f"Fashion-MNIST has {len(labels)} images, {count} were asked for")
-    inputs = torch.from_numpy(pixels[:count].reshape(count, -1).astype(np.float32) / 255)
-    return (inputs - inputs.mean()) / inputs.std(), torch.from_numpy(labels[:count])
+    inputs = pixels[:count].flatten(1).float()
+    return (inputs - inputs.mean()) / inputs.std(), labels[:count]
 
 
-def dense(dictionary: LastLayerDictionary) -> Tensor:
+def dense(dictionary: Dictionary) -> Tensor:
     """N×D, of unit length, which scikit-learn asks for."""
     atoms = torch.empty(len(dictionary), dictionary.dim)
-    for first in range(0, len(atoms), ROWS):
-        part = torch.arange(first, min(first + ROWS, len(atoms)))
-        rows = dictionary.rows(part)
-        atoms[part] = rows / rows.norm(dim=1, keepdim=True).clamp(min=1e-30)
+    for part in torch.split(torch.arange(len(atoms)), ROWS):
+        atoms[part] = torch.nn.functional.normalize(dictionary.rows(part), dim=1)
     return atoms
 
 
 def missed(dictionary: Dictionary, target: Tensor, indices: Tensor, weights: Tensor) -> float:
     """``||target − Σ weights·atoms|| / ||target||``."""
     rest = target.clone()
-    for part, share in zip(torch.split(indices, ROWS), torch.split(weights, ROWS), strict=True):
-        rest -= share @ dictionary.rows(part).double()
+    for part, some in zip(torch.split(indices, ROWS), torch.split(weights, ROWS), strict=True):
+        rest -= some @ dictionary.rows(part).double()
     return float(rest.norm() / target.norm())
 
 

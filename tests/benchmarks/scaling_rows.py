@@ -5,14 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from benchmarks.grid.rows import as_text
-from benchmarks.speed.scaling_cases import (
-    CONFIGURATION,
-    FINISHED,
-    MEASUREMENTS,
-    STOPPED,
-    Case,
-    growth,
-)
+from benchmarks.speed.scaling import CONFIGURATION, FINISHED, MEASUREMENTS, STOPPED, Case
 
 
 def row(case: Case, *, stopped: bool = False) -> dict[str, str]:
@@ -38,14 +31,16 @@ def row(case: Case, *, stopped: bool = False) -> dict[str, str]:
 
 def rows() -> list[dict[str, str]]:
     """A growth in which scikit-learn was stopped, a stream and a large selection."""
-    cases = growth(
-        source="synthetic",
-        sizes=[100, 300, 1000, 3000, 6000],
-        examples=[6000, 12000, 24000, 48000],
-        dims=[2000, 4000, 8000],
-        threads=2,
-    )
-    found = [row(c, stopped=c.method == "scikit-learn" and c.size >= 3000) for c in cases]
+    shapes = [(24_000, 8000, n) for n in (100, 300, 1000, 3000, 6000)]
+    shapes += [(count, 8000, 1000) for count in (6000, 12_000, 48_000)]
+    found = [
+        row(
+            Case("growth", method, "synthetic", "last-layer", *shape, 0, 2),
+            stopped=method == "scikit-learn" and shape[2] >= 3000,
+        )
+        for shape in shapes
+        for method in ("scikit-learn", "exact", "fast")
+    ]
     shape = ("synthetic", "last-layer", 1_000_000, 8000, 5000, 0, 2)
     found.append(row(Case("stream", "fast", *shape)))
     for size in (5000, 10_000, 20_000):

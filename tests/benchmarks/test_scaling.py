@@ -13,13 +13,15 @@ import torch
 from scaling_rows import rows
 
 from benchmarks.__main__ import main
+from benchmarks.grid.rows import ResultsFile
 from benchmarks.speed import scaling, scaling_child
-from benchmarks.speed.scaling_cases import FINISHED, STOPPED, growth, results_file
+from benchmarks.speed.scaling import CONFIGURATION, FINISHED, MEASUREMENTS, STOPPED, Case
 from benchmarks.streams import block_stream
 
 TINY = ["--source", "synthetic", "--sizes", "5", "20", "--atoms", "60", "90", "--dims", "80", "120"]
-TINY += ["--stream-examples", "300", "--stream-size", "20", "--stream-dim", "80"]
-TINY += ["--large-atoms", "80", "--large-sizes", "30", "--large-dim", "120", "--threads", "1"]
+TINY += ["--stream", "300", "80", "20", "--large", "80", "120", "30", "--threads", "1"]
+
+CASE = Case("growth", "exact", "synthetic", "last-layer", 60, 80, 5, 0, 1)
 
 
 def read(path: Path) -> list[dict[str, str]]:
@@ -93,15 +95,13 @@ def test_rows_over_the_limit_are_noted_and_larger_ones_not_tried(tmp_path, monke
 
 
 def test_a_row_is_measured_in_a_process_of_its_own():
-    case = next(growth(source="synthetic", sizes=[5], examples=[60], dims=[80], threads=1))
-    measured = scaling.in_a_process(case, None, None)
+    measured = scaling.in_a_process(CASE, None, None)
     assert measured["status"] == FINISHED
     assert measured["picked"] == 5
 
 
 def test_a_process_that_takes_too_long_is_stopped():
-    case = next(growth(source="synthetic", sizes=[5], examples=[60], dims=[80], threads=1))
-    assert scaling.in_a_process(case, 0.01, None) == {"status": STOPPED}
+    assert scaling.in_a_process(CASE, 0.01, None) == {"status": STOPPED}
 
 
 def test_a_process_that_fails_ends_the_command(tmp_path, capsys, monkeypatch):
@@ -117,11 +117,11 @@ def test_a_process_that_fails_ends_the_command(tmp_path, capsys, monkeypatch):
     [
         ["--part", "everything"],
         ["--dims", "81"],
-        ["--stream-dim", "40"],
+        ["--stream", "100", "40", "20"],
         ["--sizes", "0"],
         ["--limit", "0"],
-        ["--part", "stream", "--stream-examples", "10", "--stream-size", "20"],
-        ["--part", "large", "--large-atoms", "10", "--large-sizes", "20"],
+        ["--part", "stream", "--stream", "10", "80", "20"],
+        ["--part", "large", "--large", "10", "80", "20"],
     ],
 )
 def test_bad_options_exit_with_2_and_one_sentence(bad, tmp_path, capsys):
@@ -132,7 +132,7 @@ def test_bad_options_exit_with_2_and_one_sentence(bad, tmp_path, capsys):
 
 
 def test_the_figure_needs_no_torch(tmp_path):
-    file = results_file(tmp_path / "scaling.csv")
+    file = ResultsFile(tmp_path / "scaling.csv", CONFIGURATION, MEASUREMENTS)
     for row in rows():
         file.append(row)
     code = (
