@@ -10,11 +10,11 @@ the smallest model of the paper, where everything around it weighs most.
   memory rows per minibatch: stock with a reservoir; ours with a reservoir that owns its exemplars,
   without weights (``memory_share="batch"``) and with weights.
 
-The variants train side by side and take turns step by step, so that a change in the machine's
-speed meets them all. A step includes the loading of its minibatch, and the first epoch counts, in
-which ours reads its exemplars; each step counts with the median of its repeats. The clock is that
-of the process, which stands still while other programs run. Goals: weights add at most 3 % of
-stock's step, and ours is not slower than stock.
+The variants take turns, so that a change in the machine's speed meets them all. A step includes the
+loading of its minibatch, and the first epoch counts, in which ours reads its exemplars; each step
+counts with the median of its repeats. The clock is that of the process, which stands still while
+other programs run. Goals: weights add at most 3 % of stock's step, and ours is not slower than
+stock.
 """
 
 from __future__ import annotations
@@ -23,11 +23,9 @@ import argparse
 import contextlib
 import io
 import sys
-import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from statistics import mean, median
 from typing import Any
@@ -165,8 +163,8 @@ def measure(case: str, repeats: int, epochs: int) -> list[dict[str, Any]]:
     times: dict[str, list[list[float]]] = {}
     for repeat in range(repeats):
         print(f"{case}: {repeat + 1} of {repeats}", file=sys.stderr)
-        for name, seconds in side_by_side(make_variants(), stream, epochs).items():
-            times.setdefault(name, []).append(seconds)
+        for name, make_plugin in make_variants().items():
+            times.setdefault(name, []).append(step_seconds(make_plugin(), stream, epochs))
     typical = {name: mean(map(median, zip(*t, strict=True))) for name, t in times.items()}
     stock, unweighted = typical["stock"], typical["unweighted"]
     return [
@@ -183,79 +181,41 @@ def measure(case: str, repeats: int, epochs: int) -> list[dict[str, Any]]:
     ]
 
 
-def side_by_side(variants: Variants, stream: list[Any], epochs: int) -> dict[str, list[float]]:
-    """Train each variant in a thread of its own; the seconds of its steps."""
-    turns = Turns(len(variants))
-    threads = torch.get_num_threads()
-    timers = {name: StepTimer(turns, i) for i, name in enumerate(variants)}
-
-    def train(name: str) -> None:
-        torch.set_num_threads(threads)  # a setting of the thread
-        strategy = make_strategy(variants[name](), timers[name])
-        strategy.train(stream[0])  # fills the memory
-        timers[name].seconds.clear()
-        strategy.train_epochs = epochs
-        strategy.train(stream[1])
-
-    with quiet(), ThreadPoolExecutor(len(variants)) as pool:
-        for done in [pool.submit(train, name) for name in variants]:
-            done.result()
-    return {name: timer.seconds for name, timer in timers.items()}
-
-
-def make_strategy(*plugins: SupervisedPlugin) -> Naive:
-    """The paper's MLP in Avalanche's loop."""
+def step_seconds(plugin: SupervisedPlugin, stream: list[Any], epochs: int) -> list[float]:
+    """Seconds of each training step on the second experience, after the first filled the memory."""
     model = nn.Sequential(nn.Flatten(), mlp(784, CLASSES))
-    return Naive(
+    timer = StepTimer()
+    strategy = Naive(
         model=model,
         optimizer=torch.optim.Adam(model.parameters(), lr=1e-3),
         criterion=nn.CrossEntropyLoss(),
         train_mb_size=BATCH,
-        plugins=list(plugins),
+        plugins=[plugin, timer],
         evaluator=None,
     )
-
-
-class Turns:
-    """One of several threads at a time, in order; all must take the same number of turns."""
-
-    def __init__(self, count: int) -> None:
-        self._allowed = [threading.Semaphore(0) for _ in range(count)]
-        self._allowed[0].release()
-
-    def wait(self, player: int) -> None:
-        """Wait for this player's turn."""
-        self._allowed[player].acquire()
-
-    def hand_over(self, player: int) -> None:
-        """End this player's turn."""
-        self._allowed[(player + 1) % len(self._allowed)].release()
+    with quiet():
+        strategy.train(stream[0])
+        timer.seconds.clear()
+        strategy.train_epochs = epochs
+        strategy.train(stream[1])
+    return timer.seconds
 
 
 class StepTimer(SupervisedPlugin):
-    """The seconds of each training step; all of a training happens in turns."""
+    """The seconds of each training step."""
 
-    def __init__(self, turns: Turns, player: int) -> None:
+    def __init__(self) -> None:
         super().__init__()
         self.seconds: list[float] = []
-        self._turns = turns
-        self._player = player
         self._start = 0.0
-
-    def before_training(self, strategy: Any, **kwargs: Any) -> None:
-        self._turns.wait(self._player)
 
     def before_training_epoch(self, strategy: Any, **kwargs: Any) -> None:
         self._start = time.process_time()
 
     def after_training_iteration(self, strategy: Any, **kwargs: Any) -> None:
-        self.seconds.append(time.process_time() - self._start)
-        self._turns.hand_over(self._player)
-        self._turns.wait(self._player)
-        self._start = time.process_time()
-
-    def after_training(self, strategy: Any, **kwargs: Any) -> None:
-        self._turns.hand_over(self._player)
+        now = time.process_time()
+        self.seconds.append(now - self._start)
+        self._start = now
 
 
 @contextlib.contextmanager

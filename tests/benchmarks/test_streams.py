@@ -213,7 +213,19 @@ def test_covertype_is_as_published():
 @pytest.mark.slow
 @pytest.mark.skipif(not available("fashion-mnist"), reason="fashion-mnist has not been fetched")
 def test_fashion_mnist_in_memory_equals_avalanches_split():
-    ours, theirs = images.split_fashion_mnist(), images.split_fashion_mnist(in_memory=False)
+    from avalanche.benchmarks import SplitFMNIST
+    from torchvision import transforms
+
+    normalize = transforms.Normalize(*images.FASHION_MNIST_PIXELS)
+    pixels = transforms.Compose([transforms.ToTensor(), normalize])
+    ours = images.split_fashion_mnist()
+    theirs = SplitFMNIST(
+        5,
+        fixed_class_order=list(range(10)),
+        train_transform=pixels,
+        eval_transform=pixels,
+        dataset_root=datasets.data_root(),
+    )
     for mine, other in zip(ours.test_stream, theirs.test_stream, strict=True):
         order = np.argsort(list(mine.dataset.targets), kind="stable")
         assert [mine.dataset.targets[i] for i in order] == list(other.dataset.targets)
