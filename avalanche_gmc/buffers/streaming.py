@@ -127,22 +127,24 @@ class Memory:
         :param embeddings: of the picked and then the pending exemplars.
         """
         stored = self.picked.concat(self.pending)
-        sums = {
-            label: torch.zeros(embeddings.dim, dtype=torch.float64) for label in self.seen.counts
-        }
-        for block in torch.arange(len(stored)).split(_BLOCK):
+        zero = torch.zeros(embeddings.dim, dtype=torch.float64)
+        sums = dict.fromkeys(self.seen.counts, zero)
+        for block in torch.split(torch.arange(len(stored)), _BLOCK):
             rows = embeddings.rows(block.to(embeddings.device)).cpu().double()
-            weighted = stored.stands_for[block, None] * rows
-            for label in stored.labels[block].unique().tolist():
-                sums[label] += weighted[stored.labels[block] == label].sum(dim=0)
-        places = torch.arange(len(stored), device=embeddings.device).split(
-            [len(self.picked), len(self.pending)]
+            weighted, labels = stored.stands_for[block, None] * rows, stored.labels[block]
+            for label in set(labels.tolist()):
+                sums[label] = sums[label] + weighted[labels == label].sum(dim=0)
+
+        def part(old: Stored, first: int) -> Stored:
+            places = torch.arange(first, first + len(old), device=embeddings.device)
+            return replace(old, embeddings=embeddings.take(places) if len(old) else None)
+
+        return replace(
+            self,
+            picked=part(self.picked, 0),
+            pending=part(self.pending, len(self.picked)),
+            seen=ClassSums(self.seen.counts, sums),
         )
-        picked, pending = (
-            replace(part, embeddings=embeddings.take(at) if len(at) else None)
-            for part, at in zip((self.picked, self.pending), places, strict=True)
-        )
-        return replace(self, picked=picked, pending=pending, seen=ClassSums(self.seen.counts, sums))
 
 
 @dataclass(frozen=True, eq=False)
