@@ -6,12 +6,16 @@ Letters: N examples, P parameters.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torchvision.models import resnet18 as torchvision_resnet18
+from torchvision.models.vision_transformer import VisionTransformer
 
-from benchmarks.models import cnn, mlp, resnet18
+from avalanche_gmc.embedding import SelectOutput
+from benchmarks.streams.models import cnn, mlp, resnet18
 
 
 class TiedAutoencoder(nn.Module):
@@ -83,6 +87,82 @@ class Tokens(nn.Module):
         return output
 
 
+class TextClassifier(nn.Module):
+    """Attention over embedded tokens, averaged."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(9, 8)
+        layer = nn.TransformerEncoderLayer(8, 2, dim_feedforward=16, batch_first=True)
+        self.encoder = nn.TransformerEncoder(layer, 2)
+        self.classifier = nn.Linear(8, 4)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        output: Tensor = self.classifier(self.encoder(self.table(tokens)).mean(dim=1))
+        return output
+
+
+class Recurrent(nn.Module):
+    """A recurrent layer over embedded tokens."""
+
+    def __init__(self, kind: type[nn.RNNBase] = nn.LSTM) -> None:
+        super().__init__()
+        self.table = nn.Embedding(9, 6)
+        self.steps = kind(6, 5, batch_first=True)  # type: ignore[call-arg]
+        self.head = nn.Linear(5, 4)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        output: Tensor = self.head(self.steps(self.table(tokens))[0][:, -1])
+        return output
+
+
+class NamedHead(nn.Module):
+    """As timm has them: a head under one of several names, followed by nothing, and dropout."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(3, 5, 3, stride=2), nn.BatchNorm2d(5), nn.GELU())
+        self.add_module(name, nn.Linear(5, 4))
+        self.name = name
+        self.drop = nn.Dropout(0.5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        pooled = self.drop(self.stem(x).mean(dim=(2, 3)))
+        output: Tensor = self.get_submodule(self.name)(pooled)
+        return output
+
+
+class Answer(NamedTuple):
+    hidden: Tensor
+    logits: Tensor
+
+
+class Talkative(nn.Module):
+    """Returns its outputs among other things: in a dict, a tuple or an object."""
+
+    def __init__(self, kind: type[Any]) -> None:
+        super().__init__()
+        self.kind = kind
+        self.body, self.head = nn.Linear(12, 5), nn.Linear(5, 4)
+
+    def forward(self, x: Tensor) -> Any:
+        hidden = torch.tanh(self.body(x))
+        answer = Answer(hidden, self.head(hidden))
+        return {dict: answer._asdict(), tuple: tuple(answer), Answer: answer}[self.kind]
+
+
+def small_vit() -> nn.Module:
+    return VisionTransformer(
+        image_size=16,
+        patch_size=8,
+        num_layers=2,
+        num_heads=2,
+        hidden_dim=8,
+        mlp_dim=16,
+        num_classes=4,
+    )
+
+
 def partly_frozen() -> nn.Module:
     """An MLP whose first layer is frozen."""
     model = mlp(12, 4)
@@ -117,10 +197,28 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
 }
 
 
+TOKENS = (7,)
+ARCHITECTURES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
+    "torchvision resnet18": (lambda: torchvision_resnet18(num_classes=4), (3, 32, 32)),
+    "torchvision vit": (small_vit, (3, 16, 16)),
+    "transformer": (TextClassifier, TOKENS),
+    "lstm": (Recurrent, TOKENS),
+    "head": (lambda: NamedHead("head"), (3, 8, 8)),
+    "fc": (lambda: NamedHead("fc"), (3, 8, 8)),
+    "classifier": (lambda: NamedHead("classifier"), (3, 8, 8)),
+    "dict": (lambda: SelectOutput(Talkative(dict), "logits"), (12,)),
+    "tuple": (lambda: SelectOutput(Talkative(tuple), -1), (12,)),
+    "object": (lambda: SelectOutput(Talkative(Answer), "logits"), (12,)),
+}
+"""What people train, each with the shape of an example; TOKENS are integers."""
+
+
 def make_examples(shape: tuple[int, ...], count: int, seed: int = 0) -> tuple[Tensor, Tensor]:
     """Random inputs N×shape and targets N of 4 classes."""
     generator = torch.Generator().manual_seed(seed)
     inputs = torch.rand(count, *shape, generator=generator)
+    if shape == TOKENS:
+        inputs = (inputs * 9).long()
     return inputs, torch.randint(4, (count,), generator=generator)
 
 

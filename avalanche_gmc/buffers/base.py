@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import abstractmethod
 from collections import Counter
 from typing import Any
@@ -22,6 +23,7 @@ class OwningBuffer(ExemplarsBuffer):
     """
 
     max_size: int
+    _warned_of_weights = False
 
     def __init__(self, max_size: int) -> None:
         super().__init__(checked("the size of a memory", max_size, least=0))
@@ -44,6 +46,8 @@ class OwningBuffer(ExemplarsBuffer):
         :param agent: the strategy, or None.
         :param exp: an experience with a ``dataset``.
         """
+        if not self._warned_of_weights and hasattr(type(self), "weights"):
+            self._warned_of_weights = warn_of_unread_weights(self, agent)
         self.update_from_dataset(exp.dataset, agent)
 
     def update(self, strategy: Any, **kwargs: Any) -> None:
@@ -94,6 +98,28 @@ def checked(name: str, value: Any, *, least: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}")
     return value
+
+
+def warn_of_unread_weights(buffer: Any, strategy: Any) -> bool:
+    """Warn if the strategy, or its plugin that uses the memory, trains without the weights.
+
+    Who reads them says so by an attribute ``reads_weights``.
+
+    :return: whether it warned.
+    """
+    size = buffer.max_size
+    for owner in (strategy, *getattr(strategy, "plugins", ())):
+        if getattr(owner, "storage_policy", None) is buffer and not hasattr(owner, "reads_weights"):
+            name = type(owner).__name__
+            better = "CoresetGDumbPlugin" if "GDumb" in name else "CoresetReplayPlugin"
+            warnings.warn(
+                f"{name} ignores the weights of the {type(buffer).__name__}: every exemplar counts "
+                "alike, however many examples it represents; to use the weights, put "
+                f"avalanche_gmc.{better}(mem_size={size}, storage_policy=...) in its place",
+                stacklevel=2,
+            )
+            return True
+    return False
 
 
 def class_counts(data: AvalancheDataset) -> dict[int, int]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import functools
+import inspect
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Literal
 
@@ -19,6 +21,7 @@ from avalanche_gmc.embedding import (
     RandomProjectionEmbedding,
 )
 from avalanche_gmc.exemplars.values import digest
+from avalanche_gmc.initialization import Redrawn
 
 EmbeddingName = Literal["last-layer", "random-projection", "local"]
 
@@ -53,9 +56,15 @@ class EmbeddingChoice:
 
     :param embedding: an embedding, the name of a kind, or None for ``DEFAULT_EMBEDDING``.
     :param seed: of an embedding that is built.
+    :param model_factory: returns a new model to draw from; None draws from the strategy's model.
     """
 
-    def __init__(self, embedding: GradientEmbedding | str | None, seed: int) -> None:
+    def __init__(
+        self,
+        embedding: GradientEmbedding | str | None,
+        seed: int,
+        model_factory: Callable[[], nn.Module] | None = None,
+    ) -> None:
         kind = DEFAULT_EMBEDDING if embedding is None else embedding
         if isinstance(kind, str) and kind not in _KINDS:
             raise ValueError(
@@ -70,6 +79,7 @@ class EmbeddingChoice:
         self._kind = kind if isinstance(kind, str) else None
         self._embedding: Any = None if isinstance(kind, str) else kind
         self._seed = seed
+        self._model_factory = model_factory
         self._saved_state: Mapping[str, Any] | None = None  # of an embedding to be built
         self._compared = False  # whether all ranks are known to have this embedding
 
@@ -99,12 +109,16 @@ class EmbeddingChoice:
                 f"a memory with the embedding {self._kind!r} needs the strategy for its model; "
                 "call update_from_dataset(data, strategy), or give the buffer an embedding object"
             )
+        if self._model_factory is not None and not self.is_local:
+            model = self._model_factory
         options: dict[str, Any] = {"loss": _per_example_loss(strategy), "seed": self._seed}
         if self._kind == LAST_LAYER:
             # The memory may have been resized since its embedding was built.
             state = self._saved_state or {}
             options["draws"] = state.get("draws") or last_layer_draws(model, size)
-        embedding = _KINDS[self._kind](model, **options)
+        # The strategy's model may have been trained since it was made.
+        keep = self._kind == LOCAL or not isinstance(model, nn.Module)
+        embedding = _KINDS[self._kind](model if keep else Redrawn(model), **options)
         if self._saved_state is not None:
             embedding.load_state_dict(self._saved_state)
         return embedding
@@ -161,14 +175,15 @@ def _state_of(embedding: Any) -> Mapping[str, Any] | None:
     return None if state_dict is None else state_dict()
 
 
-def last_layer_draws(model: nn.Module, size: int) -> int:
+def last_layer_draws(model: nn.Module | Callable[[], nn.Module], size: int) -> int:
     """How many draws give the last layer's gradients enough dimensions for ``size`` exemplars.
 
     Time and memory of embedding and pursuit grow in proportion to the draws, hence the limits: the
     paper's 4 draws; down to 2 where these have twenty dimensions per exemplar; up to 16 where fewer
     have less than ten, and up to 64 where these have less than two.
     """
-    per_dimension = size / LastLayerEmbedding(model, draws=1).dim
+    source = Redrawn(model) if isinstance(model, nn.Module) else model
+    per_dimension = size / LastLayerEmbedding(source, draws=1).dim
     plenty = max(math.ceil(PLENTY_OF_DIMENSIONS * per_dimension), FEWEST_DRAWS)
     good = min(math.ceil(GOOD_DIMENSIONS * per_dimension), DRAWS_FOR_GOOD)
     needed = min(math.ceil(NEEDED_DIMENSIONS * per_dimension), DRAWS_FOR_NEEDED)
@@ -185,10 +200,20 @@ def _per_example_loss(strategy: Any) -> Any:
         return None
     if isinstance(criterion, nn.Module) and hasattr(criterion, "reduction"):
         return criterion
+    if _takes_reduction(criterion):
+        return functools.partial(criterion, reduction="none")
     raise ValueError(
         f"the strategy's criterion {criterion!r} has no `reduction`, so its loss cannot be had for "
         "each example; give the buffer an embedding made with loss=..."
     )
+
+
+def _takes_reduction(criterion: Any) -> bool:
+    """Whether it is a function such as ``torch.nn.functional.mse_loss``."""
+    try:
+        return "reduction" in inspect.signature(criterion).parameters
+    except (TypeError, ValueError):  # not every callable knows its arguments
+        return False
 
 
 def _is_plain_cross_entropy(criterion: Any) -> bool:

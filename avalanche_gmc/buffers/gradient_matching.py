@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal, get_args
 
 import torch
 from avalanche.benchmarks.utils import AvalancheDataset
-from torch import Tensor
+from torch import Tensor, nn
 
 from avalanche_gmc.buffers.base import OwningBuffer, check_targets, checked, class_labels
 from avalanche_gmc.buffers.class_sums import ClassSums
@@ -74,6 +74,8 @@ class GradientMatchingBuffer(OwningBuffer):
     :param chunk_size: the most new examples to embed and pursue at once. None takes as many as
         ``CHUNK_BYTES`` of embeddings allow.
     :param seed: of the embedding that is built here.
+    :param model_factory: a callable that returns a new model, from which an embedding that is built
+        here draws. Models with parameters that no ``reset_parameters()`` initialises need it.
     """
 
     def __init__(
@@ -85,6 +87,7 @@ class GradientMatchingBuffer(OwningBuffer):
         mode: Mode = "exact",
         chunk_size: int | None = None,
         seed: int = 0,
+        model_factory: Callable[[], nn.Module] | None = None,
     ) -> None:
         super().__init__(max_size)
         for name, value, allowed in (("target", target, Target), ("mode", mode, Mode)):
@@ -95,7 +98,7 @@ class GradientMatchingBuffer(OwningBuffer):
         self.chunk_size = chunk_size
         self.mode = mode
         self._balanced = target == "balanced"
-        self._embedding = EmbeddingChoice(embedding, seed)
+        self._embedding = EmbeddingChoice(embedding, seed, model_factory)
         self._memory = Memory()
         self._pieces = Pieces()
         self._view: tuple[Memory, int, Exemplars] | None = None

@@ -39,7 +39,7 @@ def embed_part(data: AvalancheDataset, embedding: Any, ranks: OneRank) -> Dictio
     """
     part = data
     if ranks.size > 1:
-        calibrate = getattr(embedding, "calibrate", getattr(embedding, "settle", None))
+        calibrate = getattr(embedding, "calibrate", None)
         if calibrate is not None:
             # On the data that one process would take, not on this rank's part of it.
             calibrate(data)

@@ -1,5 +1,6 @@
 """Per-example loss gradients at a model's initialisation, as dictionaries."""
 
+from avalanche_gmc.embedding.adapters import SelectOutput
 from avalanche_gmc.embedding.base import GradientEmbedding
 from avalanche_gmc.embedding.last_layer import LastLayerEmbedding
 from avalanche_gmc.embedding.local import LocalEmbedding
@@ -10,4 +11,5 @@ __all__ = [
     "LastLayerEmbedding",
     "LocalEmbedding",
     "RandomProjectionEmbedding",
+    "SelectOutput",
 ]

@@ -7,20 +7,28 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from avalanche_gmc.dictionary import Dictionary
-from avalanche_gmc.embedding.calibration import calibrate, refuse_batch_statistics
+from avalanche_gmc.embedding.calibration import calibrate_batch_norm, refuse_batch_statistics
 from avalanche_gmc.embedding.examples import Examples, MapDataset
-from avalanche_gmc.embedding.forward import parameter_like, prepare, run_model
+from avalanche_gmc.embedding.forward import ordinary, parameter_like, prepare, run_model
 from avalanche_gmc.embedding.losses import ExampleLoss, Loss
-from avalanche_gmc.initialization import ModelOrFactory, fresh_draws
+from avalanche_gmc.initialization import (
+    ModelOrFactory,
+    fresh_draws,
+    named_tensors,
+    plain_arithmetic,
+)
 
 CALIBRATION_EXAMPLES = 256
-"""How many examples of the first data settle statistics and scales, in one forward pass."""
+"""How many examples of the first data calibrate an embedding, in one forward pass."""
+
+LARGEST = 1e15
+"""Norm of a gradient up to which squares, and sums of many squares, are finite in float32."""
 
 Store = TypeVar("Store")
 
@@ -52,10 +60,10 @@ class GradientEmbedding(ABC):
         :param targets: N, with a tensor of inputs only.
         """
 
-    def settle(self, inputs: Tensor | MapDataset, targets: Tensor | None = None) -> None:
-        """Measure on these examples what :meth:`embed` would on its first ones, then stays fixed.
+    def calibrate(self, inputs: Tensor | MapDataset, targets: Tensor | None = None) -> None:
+        """Calibrate once, on the first data; later calls do nothing.
 
-        Does nothing if that was measured before, or if an embedding has nothing to measure.
+        :meth:`embed` does it on its own first data, if this was not called before.
         """
         return None
 
@@ -86,6 +94,9 @@ class DrawsEmbedding(GradientEmbedding, Generic[Store]):
     :param seed: of the draws (and projections).
     """
 
+    _MEASURED: ClassVar[dict[str, str]] = {"seed": "seed", "num_outputs": "_num_outputs"}
+    # What a state has besides the draws, and the attributes that hold it.
+
     def __init__(
         self,
         model: ModelOrFactory,
@@ -101,24 +112,28 @@ class DrawsEmbedding(GradientEmbedding, Generic[Store]):
         self._usual = usual
         self.seed = seed
         self._loss = ExampleLoss(loss)
-        self._draws = [_frozen(draw) for draw in fresh_draws(model, draws, seed)]
         self._num_outputs: int | None = None
+        with plain_arithmetic():
+            self._draws = [_frozen(draw) for draw in fresh_draws(model, draws, seed)]
 
-    def settle(self, inputs: Tensor | MapDataset, targets: Tensor | None = None) -> None:
+    def calibrate(self, inputs: Tensor | MapDataset, targets: Tensor | None = None) -> None:
         examples = Examples(inputs, targets)
         if len(examples) and self._num_outputs is None:
-            self._settle(*self._read(examples, examples.spread(CALIBRATION_EXAMPLES)))
+            with plain_arithmetic(parameter_like(self._draws[0]).device):
+                x, y = self._read(examples, examples.spread(CALIBRATION_EXAMPLES))
+                self._num_outputs = self._calibrate(x, y)
 
     def embed(self, inputs: Tensor | MapDataset, targets: Tensor | None = None) -> Dictionary:
         examples = Examples(inputs, targets)
-        self.settle(inputs, targets)
-        store = self._allocate(len(examples))
-        for rows in examples.batches(self.batch_size_for(examples)):
-            x, y = self._read(examples, rows)
-            self._loss.check_targets(y, self._num_outputs or 0, first=rows.start)
-            for draw in range(len(self._draws)):
-                self._fill(store, rows, draw, x, y)
-        return self._dictionary(store)
+        self.calibrate(inputs, targets)
+        with plain_arithmetic(parameter_like(self._draws[0]).device):
+            store = self._allocate(len(examples))
+            for rows in examples.batches(self.batch_size_for(examples)):
+                x, y = self._read(examples, rows)
+                self._loss.check_targets(y, self._num_outputs or 0, first=rows.start)
+                for draw in range(len(self._draws)):
+                    self._fill(store, rows, draw, x, y)
+            return self._dictionary(store)
 
     def batch_size_for(self, examples: Examples) -> int:
         """How many of these examples make a batch."""
@@ -138,20 +153,24 @@ class DrawsEmbedding(GradientEmbedding, Generic[Store]):
     def _dictionary(self, store: Store) -> Dictionary:
         """The finished store as a dictionary."""
 
-    def _settle(self, inputs: Tensor, targets: Tensor) -> None:
-        """Measure, on the first data, what then stays fixed; never called with no examples."""
-        for draw in self._draws:
-            calibrate(draw, inputs)
+    def _calibrate(self, inputs: Tensor, targets: Tensor) -> int:
+        """Measure, on the first data, what then stays fixed; never called with no examples.
+
+        :return: K.
+        """
         with torch.no_grad():
             outputs = run_model(self._draws[0], inputs)
-        self._num_outputs = outputs.shape[1] if outputs.ndim > 1 else 1
-        self._loss.check_targets(targets, self._num_outputs, first=0)
+        num_outputs = outputs.shape[1] if outputs.ndim > 1 else 1
+        self._loss.check_targets(targets, num_outputs, first=0)
+        for draw in self._draws:
+            calibrate_batch_norm(draw, inputs)
+        return num_outputs
 
     def _read(self, examples: Examples, where: slice | list[int]) -> tuple[Tensor, Tensor]:
         inputs, targets = examples.read(where)
         like = parameter_like(self._draws[0])
         dtype = like.dtype if targets.is_floating_point() else torch.int64
-        return prepare(inputs, like), targets.to(like.device, dtype)
+        return prepare(inputs, like), ordinary(targets.to(like.device, dtype))
 
     def check_model(self, model: nn.Module) -> None:
         ours, theirs = _shapes(self._draws[0]), _shapes(model)
@@ -166,7 +185,8 @@ class DrawsEmbedding(GradientEmbedding, Generic[Store]):
 
     def state_dict(self) -> dict[str, Any]:
         state = {f"draws.{key}": tensor.clone() for key, tensor in self._draw_tensors()}
-        return state | {"seed": self.seed, "num_outputs": self._num_outputs} | self._options()
+        measured = {key: _copied(getattr(self, name)) for key, name in self._MEASURED.items()}
+        return state | measured | self._options()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         for name, value in self._options().items():
@@ -175,16 +195,29 @@ class DrawsEmbedding(GradientEmbedding, Generic[Store]):
                     f"the state was saved with {name}={state.get(name)!r}, this embedding has "
                     f"{name}={value!r}; make it with the same options before loading."
                 )
-        for key, tensor in self._draw_tensors():
+        tensors = dict(self._draw_tensors())
+        for key, tensor in tensors.items():
             found = state.get(f"draws.{key}")
             if not isinstance(found, Tensor) or found.shape != tensor.shape:
                 raise ValueError(
                     f"the state has no tensor draws.{key} of shape {tuple(tensor.shape)}; make the "
                     "embedding with the same model and number of draws before loading."
                 )
-            tensor.copy_(found)
-        self.seed = state["seed"]
-        self._num_outputs = state["num_outputs"]
+        measured = {key: self._checked(state, key) for key in self._MEASURED}
+        for key, tensor in tensors.items():
+            tensor.copy_(state[f"draws.{key}"])
+        for key, value in measured.items():
+            setattr(self, self._MEASURED[key], value)
+
+    def _checked(self, state: Mapping[str, Any], key: str) -> Any:
+        ours, found = getattr(self, self._MEASURED[key]), state.get(key, ...)
+        shape = ours.shape if isinstance(ours, Tensor) else None
+        if found is ... or getattr(found, "shape", None) != shape:
+            raise ValueError(
+                f"the state's {key} is missing or has another form than in this embedding; load a "
+                "state that state_dict() of an embedding with the same options returned."
+            )
+        return _copied(found)
 
     def _options(self) -> dict[str, Any]:
         """Scalars that must agree between a state and the embedding that loads it."""
@@ -196,20 +229,21 @@ class DrawsEmbedding(GradientEmbedding, Generic[Store]):
                 yield f"{position}.{name}", tensor
 
 
-def require_finite(values: Tensor, draw: int, first: int = 0) -> None:
-    """Name the first example whose gradient is not finite.
+def require_moderate(values: Tensor, draw: int, first: int = 0) -> None:
+    """Name the first example whose gradient is not finite, or has no finite square.
 
     :param values: N×..., one row per example.
     :param draw: where the gradients were taken.
     :param first: position of the first of these examples in the data.
     """
-    # A sum costs less than a test of every number, and is finite if they are.
-    if not values.sum().isfinite():
-        finite = values.isfinite().flatten(1).all(dim=1)
-        for example in (~finite).nonzero().flatten().tolist():
+    # One norm costs less than a test of every number.
+    if not torch.linalg.vector_norm(values) < LARGEST:
+        rows = torch.linalg.vector_norm(values.flatten(1), dim=1)
+        for example in (~(rows < LARGEST)).nonzero().flatten().tolist():
             raise ValueError(
-                f"the gradient of example {first + example} at draw {draw} is not finite; look for "
-                "NaN or infinite values in that input, or scale the inputs."
+                f"the gradient of example {first + example} at draw {draw} is not finite or larger "
+                f"than {LARGEST:g}; look for NaN, infinite or huge values in that input or its "
+                "target, or scale the inputs."
             )
 
 
@@ -226,5 +260,10 @@ def _frozen(model: nn.Module) -> nn.Module:
     return model.eval().to(memory_format=torch.channels_last)
 
 
+def _copied(value: Any) -> Any:
+    return value.clone() if isinstance(value, Tensor) else value
+
+
 def _shapes(model: nn.Module) -> dict[str, tuple[int, ...]]:
-    return {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
+    tensors = named_tensors(model).items()
+    return {n: tuple(t.shape) for n, t in tensors if isinstance(t, nn.Parameter)}

@@ -29,7 +29,7 @@ def refuse_batch_statistics(model: nn.Module) -> None:
             )
 
 
-def calibrate(model: nn.Module, inputs: Tensor) -> None:
+def calibrate_batch_norm(model: nn.Module, inputs: Tensor) -> None:
     """Set the untrained running statistics in one forward pass, layer after layer.
 
     Every channel's mean and variance over examples and positions are averaged with those of the

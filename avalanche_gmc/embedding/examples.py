@@ -66,14 +66,26 @@ class Examples:
             return self._inputs[index], self._targets[index]
         positions = range(len(self))[where] if isinstance(where, slice) else where
         items = [self._inputs[position] for position in positions]
-        return _stack([item[0] for item in items]), _stack([item[1] for item in items])
+        inputs = _stack(
+            [item[0] for item in items],
+            "items",
+            "give it a transform that turns every input into a tensor of one shape, such as "
+            "torchvision's ToTensor",
+        )
+        targets = _stack(
+            [item[1] for item in items],
+            "targets",
+            "give every example a class label as an integer, or target numbers of one shape",
+        )
+        return inputs, targets
 
 
-def _stack(values: list[Any]) -> Tensor:
+def _stack(values: list[Any], what: str, advice: str) -> Tensor:
     try:
         return torch.stack([torch.as_tensor(value) for value in values])
     except (TypeError, RuntimeError, ValueError) as error:
+        kinds = ", ".join(sorted({type(value).__name__ for value in values}))
         raise ValueError(
-            f"the dataset's items cannot be stacked into a batch ({error}); give it a transform "
-            "that turns every input into a tensor of one shape, such as torchvision's ToTensor."
+            f"the dataset's {what}, of type {kinds}, cannot be stacked into a batch ({error}); "
+            f"{advice}."
         ) from error

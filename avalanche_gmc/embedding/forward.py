@@ -26,8 +26,13 @@ def prepare(inputs: Tensor, like: Tensor) -> Tensor:
     Integers stay integers, since some models look them up in an embedding table.
     """
     dtype = like.dtype if inputs.is_floating_point() else inputs.dtype
-    inputs = inputs.to(like.device, dtype)
+    inputs = ordinary(inputs.to(like.device, dtype))
     return inputs.contiguous(memory_format=torch.channels_last) if inputs.ndim == 4 else inputs
+
+
+def ordinary(values: Tensor) -> Tensor:
+    """A copy of what was made in inference mode, which autograd refuses."""
+    return values.clone() if values.is_inference() else values
 
 
 def run_model(model: nn.Module, inputs: Tensor) -> Tensor:
@@ -46,6 +51,7 @@ def run_model(model: nn.Module, inputs: Tensor) -> Tensor:
         found = tuple(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
         raise ValueError(
             "the model must return one tensor with a row of outputs per example, got "
-            f"{found} for {len(inputs)} examples; wrap it in a module that returns that tensor."
+            f"{found} for {len(inputs)} examples; name the right entry with SelectOutput(model, "
+            "'logits') or SelectOutput(model, 0), or wrap the model in a module that returns it."
         )
     return outputs

@@ -6,14 +6,14 @@ Letters: N examples, S draws, K outputs, H features (one more if the layer has a
 from __future__ import annotations
 
 from contextlib import ExitStack
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from avalanche_gmc.dictionary import Dictionary, LastLayerDictionary
-from avalanche_gmc.embedding.base import BatchSizes, DrawsEmbedding, require_finite
+from avalanche_gmc.embedding.base import BatchSizes, DrawsEmbedding, require_moderate
 from avalanche_gmc.embedding.forward import parameter_like, run_model
 from avalanche_gmc.embedding.losses import Loss
 from avalanche_gmc.initialization import ModelOrFactory
@@ -25,6 +25,7 @@ class _Store(NamedTuple):
     errors: Tensor  # S×N×K; the outputs, until all of them are there
     features: Tensor  # S×N×H
     targets: list[Tensor]
+    shapes: set[torch.Size]  # of one example's outputs
 
 
 class LastLayerEmbedding(DrawsEmbedding[_Store]):
@@ -45,6 +46,8 @@ class LastLayerEmbedding(DrawsEmbedding[_Store]):
         takes 1024 vectors or 256 of anything larger.
     :param seed: of the draws.
     """
+
+    _MEASURED = DrawsEmbedding._MEASURED | {"layer": "_layer"}
 
     def __init__(
         self,
@@ -67,16 +70,17 @@ class LastLayerEmbedding(DrawsEmbedding[_Store]):
         head = self._head(0)
         return len(self._draws) * head.out_features * (head.in_features + _bias(head))
 
-    def _settle(self, inputs: Tensor, targets: Tensor) -> None:
-        super()._settle(inputs, targets)
+    def _calibrate(self, inputs: Tensor, targets: Tensor) -> int:
+        num_outputs = super()._calibrate(inputs, targets)
         self._layer = _producing_layer(self._draws[0], inputs, self._candidates)
+        return num_outputs
 
     def _allocate(self, examples: int) -> _Store:
         head, device = self._head(0), parameter_like(self._draws[0]).device
         draws, width = len(self._draws), head.in_features + _bias(head)
         errors = torch.empty(draws, examples, head.out_features, device=device)
         features = torch.empty(draws, examples, width, device=device)
-        return _Store(errors, features, [])
+        return _Store(errors, features, [], set())
 
     def _fill(self, store: _Store, rows: slice, draw: int, inputs: Tensor, targets: Tensor) -> None:
         head = self._head(draw)
@@ -84,7 +88,8 @@ class LastLayerEmbedding(DrawsEmbedding[_Store]):
         store.features[draw, rows, : head.in_features] = features
         # A bias sees the constant input 1.
         store.features[draw, rows, head.in_features :] = 1
-        store.errors[draw, rows] = outputs
+        store.errors[draw, rows] = outputs.flatten(1) if outputs.ndim > 1 else outputs[:, None]
+        store.shapes.add(outputs.shape[1:])
         if draw == 0:
             store.targets.append(targets)
 
@@ -93,11 +98,13 @@ class LastLayerEmbedding(DrawsEmbedding[_Store]):
         # time than the forward passes.
         if store.targets:
             targets = torch.cat(store.targets)
+            (shape,) = store.shapes
             for draw, outputs in enumerate(store.errors):
                 # Outputs tell about features too: they are sums over all of them.
-                require_finite(outputs, draw)
-                errors = self._loss.output_gradient(outputs, targets)
-                require_finite(errors, draw)
+                require_moderate(outputs, draw)
+                errors = self._loss.output_gradient(outputs.view(-1, *shape), targets)
+                errors = errors.view_as(outputs)
+                require_moderate(errors, draw)
                 store.errors[draw] = errors
         return LastLayerDictionary(store.errors, store.features)
 
@@ -106,13 +113,6 @@ class LastLayerEmbedding(DrawsEmbedding[_Store]):
         if not isinstance(head, nn.Linear):
             raise TypeError(f"the layer '{self._layer}' is a {type(head).__name__}.")
         return head
-
-    def state_dict(self) -> dict[str, Any]:
-        return super().state_dict() | {"layer": self._layer}
-
-    def load_state_dict(self, state: Any) -> None:
-        super().load_state_dict(state)
-        self._layer = state["layer"]
 
 
 def _linear_layers(model: nn.Module, layer: str | None) -> list[str]:
@@ -148,12 +148,14 @@ def _producing_layer(model: nn.Module, inputs: Tensor, names: list[str]) -> str:
 
 
 def _computes(head: nn.Module, features: Tensor, outputs: Tensor) -> bool:
-    if not isinstance(head, nn.Linear) or features.ndim != 2 or outputs.ndim != 2:
-        return False
-    if outputs.shape != (len(features), head.out_features):
+    if not isinstance(head, nn.Linear) or features.ndim != 2 or len(features) != len(outputs):
         return False
     again = F.linear(features, head.weight, head.bias)
-    return torch.allclose(again, outputs, rtol=1e-4, atol=1e-5, equal_nan=True)
+    if outputs.ndim == 1 and head.out_features == 1:
+        outputs = outputs[:, None]  # a model of one output may leave its dimension out
+    return again.shape == outputs.shape and torch.allclose(
+        again, outputs, rtol=1e-4, atol=1e-5, equal_nan=True
+    )
 
 
 def _run_to_layer(model: nn.Module, head: nn.Linear, inputs: Tensor) -> tuple[Tensor, Tensor]:

@@ -13,6 +13,7 @@ from avalanche_gmc.embedding.base import GradientEmbedding
 from avalanche_gmc.embedding.examples import MapDataset
 from avalanche_gmc.embedding.last_layer import LastLayerEmbedding
 from avalanche_gmc.embedding.random_projection import RandomProjectionEmbedding
+from avalanche_gmc.initialization import plain_arithmetic, unwrapped
 
 REDUCTIONS = {
     "last-layer": LastLayerEmbedding,
@@ -39,7 +40,8 @@ class LocalEmbedding(GradientEmbedding):
             raise ValueError(
                 f"the local variant needs the trained module itself, got {type(model).__name__}."
             )
-        current = copy.deepcopy(model)
+        with plain_arithmetic():
+            current = copy.deepcopy(unwrapped(model))
         current.zero_grad(set_to_none=True)
         self._inner: GradientEmbedding = REDUCTIONS[reduction](lambda: current, draws=1, **options)
         self._options = {"reduction": reduction, **options}
@@ -52,8 +54,8 @@ class LocalEmbedding(GradientEmbedding):
     def dim(self) -> int:
         return self._inner.dim
 
-    def settle(self, inputs: Tensor | MapDataset, targets: Tensor | None = None) -> None:
-        self._inner.settle(inputs, targets)
+    def calibrate(self, inputs: Tensor | MapDataset, targets: Tensor | None = None) -> None:
+        self._inner.calibrate(inputs, targets)
 
     def embed(self, inputs: Tensor | MapDataset, targets: Tensor | None = None) -> Dictionary:
         return self._inner.embed(inputs, targets)

@@ -5,14 +5,13 @@ Letters: N examples, S draws, T parameter tensors, d dimensions per draw.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from avalanche_gmc.dictionary import DenseDictionary, Dictionary
-from avalanche_gmc.embedding.base import BatchSizes, DrawsEmbedding, require_finite
+from avalanche_gmc.embedding.base import BatchSizes, DrawsEmbedding, require_moderate
 from avalanche_gmc.embedding.forward import parameter_like
 from avalanche_gmc.embedding.losses import Loss
 from avalanche_gmc.embedding.per_example import PerExampleGradients
@@ -51,6 +50,8 @@ class RandomProjectionEmbedding(DrawsEmbedding[Tensor]):
     :param seed: of the draws and the projections.
     """
 
+    _MEASURED = DrawsEmbedding._MEASURED | {"scales": "_scales"}
+
     def __init__(
         self,
         model: ModelOrFactory,
@@ -81,11 +82,12 @@ class RandomProjectionEmbedding(DrawsEmbedding[Tensor]):
     def dim(self) -> int:
         return len(self._draws) * self._dim
 
-    def _settle(self, inputs: Tensor, targets: Tensor) -> None:
-        super()._settle(inputs, targets)
+    def _calibrate(self, inputs: Tensor, targets: Tensor) -> int:
+        num_outputs = super()._calibrate(inputs, targets)
         if self._balance:
-            for draw in range(len(self._draws)):
-                self._scales[draw] = _inverse(self._tensor_norms(draw, inputs, targets))
+            norms = [self._tensor_norms(d, inputs, targets) for d in range(len(self._draws))]
+            self._scales = _inverse(torch.stack(norms))
+        return num_outputs
 
     def _allocate(self, examples: int) -> Tensor:
         return torch.empty(examples, self.dim, device=self._like.device)
@@ -96,7 +98,7 @@ class RandomProjectionEmbedding(DrawsEmbedding[Tensor]):
         for piece in self._gradients(draw).pieces(inputs, targets):
             out = projected[piece.rows]
             projection.add(out, piece.gradients, piece.block, scales[piece.tensor])
-        require_finite(projected, draw, rows.start)
+        require_moderate(projected, draw, rows.start)
         store[rows, draw * self._dim : (draw + 1) * self._dim] = projected
 
     def _dictionary(self, store: Tensor) -> Dictionary:
@@ -124,6 +126,7 @@ class RandomProjectionEmbedding(DrawsEmbedding[Tensor]):
             projected = self._zeros(len(engine.parameters), len(x), self._dim)
             for piece in engine.pieces(x, y):
                 projection.add(projected[piece.tensor, piece.rows], piece.gradients, piece.block)
+            require_moderate(projected.transpose(0, 1), draw, a)
             squares += projected.square().sum(dim=(1, 2)).double().cpu()
         return (squares / len(inputs)).sqrt()
 
@@ -137,13 +140,6 @@ class RandomProjectionEmbedding(DrawsEmbedding[Tensor]):
     def _options(self) -> dict[str, Any]:
         options = {"dim": self._dim, "projection": self._projection, "balance": self._balance}
         return super()._options() | options
-
-    def state_dict(self) -> dict[str, Any]:
-        return super().state_dict() | {"scales": self._scales.clone()}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        super().load_state_dict(state)
-        self._scales = state["scales"].clone()
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_engines": {}}

@@ -7,13 +7,15 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 import dill
 import pytest
 import torch
-from gradient_oracle import MODELS, Tokens, make_examples
+from gradient_oracle import MODELS, Talkative, Tokens, make_examples
 from sklearn.datasets import load_digits
 from torch import Tensor, nn
+from torch.nn import functional as F
 from torch.utils.data import TensorDataset
 
 from avalanche_gmc.dictionary import Dictionary
@@ -26,7 +28,7 @@ from avalanche_gmc.embedding import (
 from avalanche_gmc.embedding.examples import Examples
 from avalanche_gmc.initialization import fresh_draws
 from avalanche_gmc.pursuit.matching_pursuit import orthogonal_matching_pursuit
-from benchmarks.models import cnn, mlp
+from benchmarks.streams.models import cnn, mlp
 
 SHAPE = (1, 16, 16)
 MAKERS: dict[str, Callable[..., GradientEmbedding]] = {
@@ -134,6 +136,68 @@ def test_states_of_other_embeddings_are_refused() -> None:
 
 
 @EVERY
+def test_a_state_that_cannot_be_loaded_changes_nothing(
+    make: Callable[..., GradientEmbedding],
+) -> None:
+    embedding, data = make(small_cnn), make_examples(SHAPE, 9)
+    exact = atoms(embedding.embed(*data))
+    other = make(small_cnn, seed=1)
+    other.embed(data[0] * 3, data[1])
+    state = other.state_dict()
+    for key in state:
+        broken = {k: v for k, v in state.items() if k != key}
+        with pytest.raises(ValueError, match=r"state"):
+            embedding.load_state_dict(broken)
+        if isinstance(state[key], Tensor) and state[key].ndim:
+            with pytest.raises(ValueError, match=r"state"):
+                embedding.load_state_dict({**state, key: state[key][:-1]})
+    assert_same(embedding.embed(*data), exact)
+
+
+@EVERY
+def test_first_data_that_is_refused_calibrates_nothing(
+    make: Callable[..., GradientEmbedding],
+) -> None:
+    embedding, data = make(small_cnn), make_examples(SHAPE, 9)
+    with pytest.raises(ValueError, match="out of range"):
+        embedding.embed(data[0] * 50, data[1] + 1)
+    assert_same(embedding.embed(*data), atoms(make(small_cnn).embed(*data)))
+
+
+@EVERY
+@pytest.mark.parametrize(
+    "surroundings",
+    [lambda: torch.autocast("cpu", dtype=torch.bfloat16), torch.inference_mode, torch.no_grad],
+    ids=["autocast", "inference mode", "no grad"],
+)
+def test_the_callers_mode_changes_nothing(
+    make: Callable[..., GradientEmbedding], surroundings: Callable[[], AbstractContextManager[None]]
+) -> None:
+    data, later = make_examples(SHAPE, 9), make_examples(SHAPE, 9, seed=1)
+    model = small_cnn()
+    embedding = make(model)
+    exact = atoms(embedding.embed(*data)), atoms(embedding.embed(*later))
+    with surroundings():
+        inside = make(model)
+        found = atoms(inside.embed(data[0].clone(), data[1]))
+    assert torch.equal(found, exact[0])
+    assert torch.equal(atoms(inside.embed(*later)), exact[1])
+
+
+@EVERY
+def test_compiled_models_are_embedded_as_what_they_are(
+    make: Callable[..., GradientEmbedding],
+) -> None:
+    model, data = mlp(12, 4), make_examples((12,), 5)
+    inner = nn.Sequential(torch.compile(model[:2]), *model[2:])
+    exact = atoms(make(model).embed(*data))
+    for compiled in (torch.compile(model), inner):
+        embedding = make(compiled)
+        assert_same(embedding.embed(*data), exact)
+        embedding.check_model(compiled)
+
+
+@EVERY
 def test_caller_and_global_state_are_untouched(make: Callable[..., GradientEmbedding]) -> None:
     model = small_cnn().train()
     inputs, targets = make_examples(SHAPE, 6)
@@ -154,7 +218,7 @@ def test_caller_and_global_state_are_untouched(make: Callable[..., GradientEmbed
 
 
 @EVERY
-def test_first_data_settles_the_embedding(make: Callable[..., GradientEmbedding]) -> None:
+def test_first_data_calibrates_the_embedding(make: Callable[..., GradientEmbedding]) -> None:
     embedding = make(small_cnn)
     first, later = make_examples(SHAPE, 12), make_examples(SHAPE, 12, seed=1)
     exact = atoms(embedding.embed(*first))
@@ -164,7 +228,7 @@ def test_first_data_settles_the_embedding(make: Callable[..., GradientEmbedding]
 
 @EVERY
 @pytest.mark.parametrize("as_dataset", [False, True], ids=["tensors", "dataset"])
-def test_no_examples_give_no_atoms_and_settle_nothing(
+def test_no_examples_give_no_atoms_and_calibrate_nothing(
     make: Callable[..., GradientEmbedding], as_dataset: bool
 ) -> None:
     embedding = make(small_cnn)
@@ -231,12 +295,45 @@ def test_targets_without_an_output_are_named(
 
 
 @EVERY
+def test_targets_in_a_column_of_their_own(make: Callable[..., GradientEmbedding]) -> None:
+    inputs, targets = make_examples(SHAPE, 5)
+    exact = atoms(make(small_cnn).embed(inputs, targets))
+    assert_same(make(small_cnn).embed(inputs, targets[:, None]), exact)
+    assert_same(make(small_cnn).embed(TensorDataset(inputs, targets[:, None])), exact)
+
+
+@EVERY
+@pytest.mark.parametrize(
+    ("loss", "ignored"), [(None, -100), (nn.CrossEntropyLoss(ignore_index=7), 7)]
+)
+def test_ignored_targets_have_no_gradient(
+    make: Callable[..., GradientEmbedding], loss: nn.Module | None, ignored: int
+) -> None:
+    inputs, targets = make_examples(SHAPE, 5)
+    embedding = make(small_cnn, loss=loss)
+    exact = atoms(embedding.embed(inputs, targets))
+    targets[2] = ignored
+    found = embedding.embed(inputs, targets)
+    exact[2] = 0
+    assert_same(found, exact)
+
+
+@EVERY
+@pytest.mark.parametrize("scale", [1e20, 1e38])
+def test_huge_inputs_are_named(make: Callable[..., GradientEmbedding], scale: float) -> None:
+    generator = torch.Generator().manual_seed(0)
+    inputs = torch.randn(5, 12, generator=generator) * scale
+    with pytest.raises(ValueError, match=r"example \d at draw 0 .*scale the inputs"):
+        make(lambda: mlp(12, 4)).embed(inputs, torch.arange(5) % 4)
+
+
+@EVERY
 def test_gradients_that_are_not_finite_are_named(make: Callable[..., GradientEmbedding]) -> None:
     inputs, targets = make_examples(SHAPE, 14)
     embedding = make(small_cnn, batch_size=5)
     embedding.embed(inputs, targets)
     inputs[11, 0, 2, 2] = torch.nan
-    with pytest.raises(ValueError, match="gradient of example 11 at draw 0 is not finite"):
+    with pytest.raises(ValueError, match="gradient of example 11 at draw 0 is not finite or"):
         embedding.embed(inputs, targets)
 
 
@@ -247,7 +344,11 @@ def test_gradients_that_are_not_finite_are_named(make: Callable[..., GradientEmb
         (lambda x, y: (x, y[:-1]), "5 inputs and 4 targets"),
         (lambda x, y: (x,), "two tensors.*or one dataset"),
         (lambda x, y: (TensorDataset(x, y), y), "two tensors.*or one dataset"),
-        (lambda x, y: ([("picture", 0)],), "cannot be stacked into a batch.*ToTensor"),
+        (lambda x, y: ([("picture", 0)],), "items, of type str, cannot be stacked.*ToTensor"),
+        (lambda x, y: ([(x[0], "cat")],), "targets, of type str, cannot be stacked.*class label"),
+        (lambda x, y: ([(x[0], None)],), "targets, of type NoneType, cannot be stacked"),
+        (lambda x, y: ([(x[0], {"label": 1})],), "targets, of type dict, cannot be stacked"),
+        (lambda x, y: (x, y.float()), r"must be integers, got .* torch\.float32; convert"),
     ],
 )
 def test_data_of_the_wrong_form_is_refused(
@@ -259,24 +360,17 @@ def test_data_of_the_wrong_form_is_refused(
         make(small_cnn).embed(*given(*make_examples(SHAPE, 5)))  # type: ignore[arg-type]
 
 
-class TwoOutputs(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.head = nn.Linear(12, 4)
-
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        return self.head(x), x
-
-
 @EVERY
 def test_models_and_losses_of_the_wrong_form_are_refused(
     make: Callable[..., GradientEmbedding],
 ) -> None:
     data = make_examples((12,), 5)
-    with pytest.raises(ValueError, match="one tensor with a row of outputs per example, got tuple"):
-        make(TwoOutputs).embed(*data)
+    with pytest.raises(
+        ValueError, match=r"one tensor with a row of outputs.*got tuple.*SelectOutput"
+    ):
+        make(lambda: Talkative(tuple)).embed(*data)
     with pytest.raises(ValueError, match=r"one value per example.*returned shape \(\)"):
-        make(lambda: mlp(12, 4), loss=nn.functional.cross_entropy).embed(*data)
+        make(lambda: mlp(12, 4), loss=lambda out, y: F.cross_entropy(out, y)).embed(*data)
 
 
 @EVERY
@@ -317,7 +411,7 @@ def test_processes_agree() -> None:
     code = """
 import torch
 from avalanche_gmc.embedding import LastLayerEmbedding, RandomProjectionEmbedding
-from benchmarks.models import mlp
+from benchmarks.streams.models import mlp
 torch.manual_seed(int(__import__("os").urandom(2).hex(), 16))
 x, y = torch.linspace(-1, 1, 60).view(5, 12), torch.arange(5) % 4
 embeddings = [

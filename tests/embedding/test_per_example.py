@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
-from gradient_oracle import MODELS, Tokens, gradient_loop, make_examples
+from gradient_oracle import MODELS, Recurrent, Tokens, gradient_loop, make_examples
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from avalanche_gmc.embedding.losses import ExampleLoss
 from avalanche_gmc.embedding.per_example import PerExampleGradients
@@ -29,14 +32,14 @@ def expected_blocks(model: nn.Module, inputs: Tensor, targets: Tensor, limit: in
     """The loop's gradients, cut into blocks of whole channels as documented."""
     blocks = []
     for gradients in zip(*gradient_loop(model, inputs, targets), strict=True):
-        stacked = torch.stack(gradients)
+        stacked = torch.stack(gradients).to_dense()
         ordered = stacked.permute(0, 1, 3, 4, 2) if stacked.ndim == 5 else stacked
         matrix = ordered.reshape(len(inputs), stacked.shape[1], -1)
         blocks += [b.flatten(1) for b in matrix.split(max(1, limit // matrix.shape[2]), dim=1)]
     return blocks
 
 
-def settle(model: nn.Module, inputs: Tensor) -> nn.Module:
+def with_statistics(model: nn.Module, inputs: Tensor) -> nn.Module:
     """Statistics other than mean 0 and variance 1, so that mistakes with them show."""
     model.train()
     model(inputs)
@@ -54,7 +57,7 @@ def test_gradients_equal_the_autograd_loop(
     monkeypatch.setattr("avalanche_gmc.embedding.per_example.BLOCK_PARAMETERS", limit)
     factory, shape = MODELS[name]
     torch.manual_seed(0)
-    model = settle(factory(), make_examples(shape, 8)[0])
+    model = with_statistics(factory(), make_examples(shape, 8)[0])
     inputs, targets = make_examples(shape, 5, seed=1)
     engine = PerExampleGradients(model, ExampleLoss(), work_elements=2**16)
     found = assemble(engine, inputs, targets)
@@ -70,7 +73,7 @@ def test_gradients_equal_the_autograd_loop(
 def test_both_ways_agree(name: str) -> None:
     factory, shape = MODELS[name]
     torch.manual_seed(0)
-    model = settle(factory(), make_examples(shape, 8)[0])
+    model = with_statistics(factory(), make_examples(shape, 8)[0])
     inputs, targets = make_examples(shape, 6, seed=1)
     fast = PerExampleGradients(model, ExampleLoss(), work_elements=1)
     slow = PerExampleGradients(model, ExampleLoss(), work_elements=2**20)
@@ -113,6 +116,104 @@ def test_layers_whose_rows_are_not_examples_take_the_general_way() -> None:
     engine = PerExampleGradients(model, ExampleLoss(), work_elements=100)
     found = assemble(engine, inputs, targets)
     assert not engine._by_layer
+    for block, exact in enumerate(expected_blocks(model, inputs, targets, 2**14)):
+        torch.testing.assert_close(found[block], exact)
+
+
+class AlsoElsewhere(nn.Module):
+    """Uses its layer's weight a second time, if the inputs are larger than a threshold."""
+
+    def __init__(self, threshold: float) -> None:
+        super().__init__()
+        self.layer, self.head = nn.Linear(4, 4), nn.Linear(4, 2)
+        self.threshold = threshold
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = self.layer(x)
+        if x.abs().max() > self.threshold:
+            hidden = hidden + F.linear(x, self.layer.weight)
+        output: Tensor = self.head(torch.tanh(hidden))
+        return output
+
+
+@pytest.mark.parametrize("threshold", [-1.0, 50.0], ids=["always", "in a later batch"])
+def test_zero_examples_cannot_hide_that_a_weight_is_used_elsewhere(threshold: float) -> None:
+    torch.manual_seed(0)
+    model = AlsoElsewhere(threshold)
+    engine = PerExampleGradients(model, ExampleLoss(), work_elements=100)
+    targets = torch.arange(5) % 2
+    assemble(engine, torch.zeros(5, 4), targets)
+    inputs = torch.randn(5, 4) * 100
+    found = assemble(engine, inputs, targets)
+    assert not engine._by_layer
+    for block, exact in enumerate(expected_blocks(model, inputs, targets, 2**14)):
+        torch.testing.assert_close(found[block], exact)
+
+
+class TimeFirst(nn.Module):
+    """Lets a layer run over (positions, examples) instead of (examples, positions)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        output: Tensor = self.layer(x.transpose(0, 1)).mean(dim=0)
+        return output
+
+
+class Backwards(TimeFirst):
+    """Turns the order of the examples around and back."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        output: Tensor = self.layer(x.mean(dim=1).flip(0)).flip(0)
+        return output
+
+
+@pytest.mark.parametrize("kind", [TimeFirst, Backwards])
+@pytest.mark.parametrize("positions", [2, 3, 5])
+def test_equal_examples_cannot_hide_that_rows_are_not_examples(
+    kind: type[nn.Module], positions: int
+) -> None:
+    torch.manual_seed(0)
+    model, targets = kind(), torch.arange(positions) % 2
+    engine = PerExampleGradients(model, ExampleLoss(), work_elements=100)
+    assemble(engine, torch.ones(positions, positions, 3), targets)
+    inputs = torch.randn(positions, positions, 3)
+    found = assemble(engine, inputs, targets)
+    for block, exact in enumerate(expected_blocks(model, inputs, targets, 2**14)):
+        torch.testing.assert_close(found[block], exact)
+
+
+class AsksForValues(nn.Module):
+    """Control flow by values, which torch.func cannot follow; a sparse gradient."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(9, 6, sparse=True)
+        self.head = nn.Linear(6, 4)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        hidden = self.table(tokens).mean(dim=1)
+        output: Tensor = self.head(hidden if hidden.sum() > 0 else -hidden)
+        return output
+
+
+@pytest.mark.parametrize(
+    "make",
+    [*(partial(Recurrent, kind) for kind in (nn.RNN, nn.GRU, nn.LSTM)), AsksForValues],
+    ids=["rnn", "gru", "lstm", "control flow"],
+)
+def test_models_that_torch_func_cannot_run_go_example_by_example(
+    make: Callable[[], nn.Module],
+) -> None:
+    torch.manual_seed(0)
+    model = make().eval()
+    inputs, targets = torch.randint(9, (5, 3)), torch.randint(4, (5,))
+    engine = PerExampleGradients(model, ExampleLoss(), work_elements=500)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = assemble(engine, inputs, targets)
     for block, exact in enumerate(expected_blocks(model, inputs, targets, 2**14)):
         torch.testing.assert_close(found[block], exact)
 
