@@ -104,9 +104,9 @@ class Draws:
             self._checksums[draw] = found
         elif not same_checksum(found, self._checksums[draw]):
             raise ValueError(
-                f"draw {draw} of seed {self.seed} has other numbers than when the state was saved, "
-                f"by another version of torch (this is {torch.__version__}) or because the model, "
-                "its factory or its frozen weights are others; go back to those, or load a state "
+                f"draw {draw} of seed {self.seed} has other numbers than when it was first made: "
+                f"this version of torch ({torch.__version__}) draws others, or the model, its "
+                "factory or its frozen weights have changed; go back to those, or load a state "
                 "saved by an embedding with save_draws=True."
             )
 

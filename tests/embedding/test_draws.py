@@ -124,7 +124,7 @@ def test_if_torch_draws_other_numbers_a_state_needs_tensors(
         assert torch.equal(atoms(other, data), exact)
         assert torch.equal(atoms(pickle.loads(pickled), data), exact)
     else:
-        message = r"draw 0 of seed 0 has other numbers.*version of torch.*save_draws=True"
+        message = r"draw 0 of seed 0 has other numbers.*this version of torch.*save_draws=True"
         with pytest.raises(ValueError, match=message):
             other.load_state_dict(state)
         assert torch.equal(atoms(other, data), before)
@@ -140,6 +140,18 @@ def test_other_frozen_weights_are_noticed() -> None:
         model[0].weight[3] *= 1.1
     with pytest.raises(ValueError, match="frozen weights"):
         LastLayerEmbedding(model).load_state_dict(state)
+
+
+def test_a_factory_that_ignores_the_seed_is_noticed(one_at_a_time: list[int]) -> None:
+    numbers = iter(range(100))
+
+    def unseeded() -> nn.Module:
+        model = mlp(12, 4)
+        nn.init.constant_(model[0].weight, next(numbers))
+        return model
+
+    with pytest.raises(ValueError, match=r"other numbers than when it was first made.*factory"):
+        LastLayerEmbedding(unseeded, draws=2).embed(*make_examples((12,), 5))
 
 
 def test_a_pickle_without_its_callable_says_so_when_it_needs_it() -> None:
