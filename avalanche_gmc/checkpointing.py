@@ -1,22 +1,40 @@
-"""Avalanche's checkpoints on current versions of torch.
+"""Avalanche's checkpoints: working on current versions of torch, whole or refused.
 
-``avalanche.checkpointing.save_checkpoint`` pickles the strategy with dill, which looks a class up
-by its full name, such as ``torch.optim.sgd.SGD``. Current versions of torch delete the names of
-these modules from ``torch.optim``; dill then tries to pickle the optimizer's class by value and
-fails. :func:`enable_checkpointing` sets the names again, and the two functions below call it before
-they hand over to Avalanche.
+A checkpoint is a pickle: loading one runs whatever code its author put in, so load only files that
+you trust. The checksum below finds accidents, not attacks.
+
+**Current versions of torch.** Avalanche pickles the strategy with dill, which looks a class up by
+its full name, such as ``torch.optim.sgd.SGD``. Current versions of torch delete the names of these
+modules from ``torch.optim``; dill then tries to pickle the optimizer's class by value and fails.
+:func:`enable_checkpointing` sets the names again.
+
+**Whole files only.** :func:`save_checkpoint` writes beside the file and renames at the end, so a
+run that is killed while it saves keeps its last checkpoint. It ends the file with a checksum, and
+:func:`maybe_load_checkpoint` refuses a file that was cut off or altered. Avalanche's own functions
+read our files, and ours read Avalanche's, with a warning that they have no checksum.
 
 Save between two calls of ``strategy.train``. What comes back is a new model and a new optimizer
 inside the given strategy: use ``strategy.model`` afterwards. The global random generators are
-saved and restored too, so a resumed run goes on as if it had not been interrupted.
+saved and restored too, so a resumed run goes on as if it had not been interrupted. On several
+ranks, give each rank a file of its own, or save on one rank only.
 """
 
 from __future__ import annotations
 
+import hashlib
+import os
 import sys
-from typing import Any
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import IO, Any
 
 import torch
+
+MARK = b"avalanche_gmc sha256 "
+TRAILER_SIZE = len(MARK) + hashlib.sha256().digest_size
+ZIP_END, ZIP_END_SIZE = b"PK\x05\x06", 22
+"""A file that ``torch.save`` wrote ends with a zip record of this size."""
 
 
 def enable_checkpointing() -> None:
@@ -28,29 +46,124 @@ def enable_checkpointing() -> None:
             setattr(torch.optim, child, module)
 
 
-def save_checkpoint(strategy: Any, path: Any, **kwargs: Any) -> None:
-    """``avalanche.checkpointing.save_checkpoint``, made to work.
+def save_checkpoint(strategy: Any, path: str | os.PathLike[str], **kwargs: Any) -> None:
+    """``avalanche.checkpointing.save_checkpoint``, made to work and safe to interrupt.
 
     :param strategy: the strategy, outside of its training and evaluation loops.
-    :param path: the file to write.
+    :param path: the file to write; an older one stays until the new one is complete.
     :param kwargs: further arguments of Avalanche's function.
     """
     from avalanche.checkpointing import save_checkpoint as save
 
     enable_checkpointing()
-    save(strategy, path, **kwargs)
+    with _replacing(path) as file:
+        hashed = _HashedFile(file)
+        try:
+            save(strategy, hashed, **kwargs)
+        finally:
+            if hashed.error is not None:
+                raise hashed.error
+        file.write(MARK + hashed.digest.digest())
 
 
-def maybe_load_checkpoint(strategy: Any, path: Any, **kwargs: Any) -> tuple[Any, int]:
-    """``avalanche.checkpointing.maybe_load_checkpoint``, made to work.
+def maybe_load_checkpoint(
+    strategy: Any, path: str | os.PathLike[str], **kwargs: Any
+) -> tuple[Any, int]:
+    """``avalanche.checkpointing.maybe_load_checkpoint``, made to work, for whole files only.
 
     :param strategy: a strategy to load into.
-    :param path: the file to read; if there is none, the strategy stays as it is.
+    :param path: the file to read, which must be trusted; if there is none, the strategy stays as
+        it is.
     :param kwargs: further arguments of Avalanche's function.
     :return: the strategy and the number of experiences it was trained on.
+    :raises ValueError: if the file is damaged; the strategy and the generators stay as they are.
     """
     from avalanche.checkpointing import maybe_load_checkpoint as load
 
+    if not os.path.exists(path):
+        return strategy, 0
     enable_checkpointing()
-    strategy, num_experiences = load(strategy, path, **kwargs)
+    with open(path, "rb") as file:
+        _check_whole(file, os.fspath(path))
+        strategy, num_experiences = load(strategy, file, **kwargs)
     return strategy, int(num_experiences)
+
+
+class _HashedFile:
+    """A file for ``torch.save`` that keeps the checksum of what was written.
+
+    torch hides an error of ``write`` behind one of its own, so the first is kept in ``error``.
+    """
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self.digest = hashlib.sha256()
+        self.error: OSError | None = None
+
+    def write(self, data: bytes) -> int:
+        if self.error is None:
+            try:
+                self._file.write(data)
+                self.digest.update(data)
+            except OSError as error:
+                self.error = error
+        return len(data)
+
+    def flush(self) -> None:
+        """Nothing to do here: :func:`_replacing` flushes, and asks the disk too."""
+
+
+@contextmanager
+def _replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+    """A new file that takes the place of `path` once it is complete and on the disk."""
+    from avalanche.distributed import DistributedHelper
+
+    path = os.path.realpath(path)
+    # Always the same name, so that runs that are killed leave one such file, not many.
+    beside = f"{path}.{DistributedHelper.rank}.tmp"
+    try:
+        with open(beside, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(beside, path)
+    except BaseException:
+        with suppress(OSError):
+            os.remove(beside)
+        raise
+    with suppress(OSError):  # not every system opens directories
+        directory = os.open(os.path.dirname(path), os.O_RDONLY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+
+
+def _check_whole(file: IO[bytes], path: str) -> None:
+    """Refuse a damaged file; leave the other at its start."""
+    size = file.seek(0, os.SEEK_END)
+    file.seek(max(0, size - TRAILER_SIZE))
+    trailer = file.read()
+    file.seek(0)
+    if trailer[-ZIP_END_SIZE:].startswith(ZIP_END):
+        warnings.warn(
+            f"the checkpoint {path} has no checksum, because Avalanche's own function wrote it; "
+            "if it was altered, nobody would know",
+            stacklevel=3,
+        )
+        return
+    if not trailer.startswith(MARK) or trailer[len(MARK) :] != _digest(file, size - TRAILER_SIZE):
+        raise ValueError(
+            f"the checkpoint {path} was cut off or altered: its checksum is missing or does not "
+            "fit its content; delete it, or put back a copy that is whole"
+        )
+    file.seek(0)
+
+
+def _digest(file: IO[bytes], size: int) -> bytes:
+    """The checksum of the first `size` bytes from here."""
+    digest = hashlib.sha256()
+    while size > 0 and (block := file.read(min(size, 2**20))):
+        digest.update(block)
+        size -= len(block)
+    return digest.digest()

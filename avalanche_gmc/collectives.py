@@ -54,7 +54,35 @@ class Traffic:
         return f"{self.rounds} rounds, {self.calls} collectives, {self.bytes:,} bytes"
 
 
-class Ranks:
+class OneRank:
+    """A process on its own, as a group of one: nothing is sent, and errors stay as they are."""
+
+    rank, size = 0, 1
+
+    def share(self, count: int) -> range:
+        """All of ``count`` things."""
+        return range(count)
+
+    def gather(self, step: str, *tensors: Tensor) -> list[list[Tensor]]:
+        """The tensors of the one rank."""
+        return [list(tensors)]
+
+    def together(
+        self,
+        step: str,
+        work: Callable[[], T],
+        facts: Callable[[T], Mapping[str, object]] | None = None,
+    ) -> T:
+        """Do some work."""
+        return work()
+
+    @contextmanager
+    def in_step(self, step: str) -> Iterator[None]:
+        """A block that nobody else waits for."""
+        yield
+
+
+class Ranks(OneRank):
     """The R processes of a group.
 
     :param process_group: of ``torch.distributed``; None is the default group.

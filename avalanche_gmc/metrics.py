@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import csv
+import os
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from avalanche.benchmarks import OnlineCLExperience
 from avalanche.evaluation import PluginMetric
 from avalanche.evaluation.metric_results import MetricValue
 from avalanche.evaluation.metric_utils import get_metric_name
+from avalanche.logging import CSVLogger, InteractiveLogger, TextLogger
 
 from avalanche_gmc.buffers.base import class_counts as count_classes
 from avalanche_gmc.buffers.gradient_matching import effective_size as effective_size_of
+
+if TYPE_CHECKING:
+    from avalanche.training.templates import SupervisedTemplate
 
 Measure = Callable[[Any], dict[str, float]]
 """From a storage policy to named values; empty if it has no such thing."""
@@ -28,6 +35,9 @@ def coreset_metrics(
     They look at the ``storage_policy`` of the strategy and of its plugins, whatever buffers those
     are. Give them to an ``EvaluationPlugin``. Names start with ``Memory_``, or with ``Memory1_``,
     ``Memory2_``, ... if there are several memories.
+
+    Text loggers print them at the end of the experience. ``CSVLogger``, which has fixed columns,
+    gets a file of its own in its folder: ``memory_results.csv`` with one line for each value.
 
     :param size: the number of exemplars, ``Memory_Size``.
     :param residual: what the last pursuit could not match, relative to its target:
@@ -60,7 +70,7 @@ class MemoryMetric(PluginMetric[dict[str, float]]):
     def reset(self) -> None:
         self._values = {}
 
-    def after_training_exp(self, strategy: Any) -> list[MetricValue]:
+    def after_training_exp(self, strategy: SupervisedTemplate) -> list[MetricValue]:
         policies = storage_policies(strategy)
         # A class that has left the memory shows as 0, not as its last count.
         self._values = dict.fromkeys(self._values, 0)
@@ -68,22 +78,60 @@ class MemoryMetric(PluginMetric[dict[str, float]]):
             prefix = "Memory" if len(policies) == 1 else f"Memory{number}"
             for name, value in self._measure(policy).items():
                 self._values[f"{prefix}_{name}"] = value
+        for logger in _loggers(strategy, CSVLogger):
+            _append_to_csv(logger, self._values)
         when = strategy.clock.train_iterations
         return [
             MetricValue(self, _full_name(name, strategy), value, when)
             for name, value in self._values.items()
         ]
 
+    # Text loggers print at the end of an epoch or evaluation, the next one for these values. So
+    # they are told to print when whatever follows a training experience begins.
+    def before_training_exp(self, strategy: SupervisedTemplate) -> None:
+        _print_waiting(strategy)
+
+    def before_eval(self, strategy: SupervisedTemplate) -> None:
+        _print_waiting(strategy)
+
+    def after_training(self, strategy: SupervisedTemplate) -> None:
+        _print_waiting(strategy)
+
     def __str__(self) -> str:
         return f"Memory{self._measure.__name__}"
 
 
-def storage_policies(strategy: Any) -> list[Any]:
+def storage_policies(strategy: SupervisedTemplate) -> list[Any]:
     """The distinct storage policies of a strategy and its plugins."""
     owners = [strategy, *getattr(strategy, "plugins", [])]
     policies = [getattr(owner, "storage_policy", None) for owner in owners]
     found = {id(policy): policy for policy in policies if hasattr(policy, "buffer")}
     return list(found.values())
+
+
+def _loggers(strategy: SupervisedTemplate, kind: type) -> list[Any]:
+    return [logger for logger in strategy.evaluator.loggers if isinstance(logger, kind)]
+
+
+def _print_waiting(strategy: SupervisedTemplate) -> None:
+    """Let text loggers print values of memories that they have not printed yet."""
+    online = isinstance(strategy.experience, OnlineCLExperience)
+    for logger in _loggers(strategy, TextLogger):
+        if online and isinstance(logger, InteractiveLogger):
+            continue  # it shows one bar for all pieces of an experience
+        if any(name.startswith("Memory") for name in logger.metric_vals):
+            logger.print_current_metrics()
+            logger.metric_vals = {}
+
+
+def _append_to_csv(logger: CSVLogger, values: dict[str, float]) -> None:
+    started = hasattr(logger, "memory_results")
+    logger.memory_results = os.path.join(logger.log_folder, "memory_results.csv")
+    with open(logger.memory_results, "a" if started else "w", newline="") as file:
+        writer = csv.writer(file)
+        if not started:
+            writer.writerow(["training_exp", "name", "value"])
+        writer.writerows([logger.training_exp_id, *item] for item in values.items())
 
 
 def _size(policy: Any) -> dict[str, float]:
@@ -108,7 +156,7 @@ def _class_counts(policy: Any) -> dict[str, float]:
     return {f"Class{label:03}": count for label, count in count_classes(data).items()}
 
 
-def _full_name(name: str, strategy: Any) -> str:
+def _full_name(name: str, strategy: SupervisedTemplate) -> str:
     if getattr(strategy.experience, "origin_stream", None) is None:
         return f"{name}/train_phase"
     return str(get_metric_name(name, strategy, add_experience=False, add_task=False))

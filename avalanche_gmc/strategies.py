@@ -3,22 +3,55 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import torch
 from avalanche.core import BasePlugin
 from avalanche.training.plugins import EvaluationPlugin
-from avalanche.training.plugins.evaluation import default_evaluator
+from avalanche.training.storage_policy import ExemplarsBuffer
 from avalanche.training.templates import SupervisedTemplate
 from torch import nn
 
 from avalanche_gmc.plugins import CoresetGDumbPlugin, CoresetReplayPlugin
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+
+class TemplateOptions(TypedDict, total=False):
+    """The options of Avalanche's ``SupervisedTemplate``, which both strategies take.
+
+    :param train_mb_size: the training minibatch size, 1 by default; in replay the current rows.
+    :param train_epochs: the number of epochs of each training, 1 by default.
+    :param eval_mb_size: the evaluation minibatch size; that of training by default.
+    :param device: where the model is trained, "cpu" by default.
+    :param plugins: further plugins; they run before the strategy's own.
+    :param evaluator: metrics and loggers; Avalanche's ``default_evaluator`` by default.
+    :param eval_every: evaluate every so many epochs; -1 (the default) never, 0 after each
+        experience.
+    :param peval_mode: whether `eval_every` counts in an "epoch" (the default) or an "iteration".
+    """
+
+    train_mb_size: int
+    train_epochs: int
+    eval_mb_size: int | None
+    device: str | torch.device
+    plugins: Sequence[BasePlugin] | None
+    evaluator: EvaluationPlugin | Callable[[], EvaluationPlugin] | None
+    eval_every: int
+    peval_mode: str
+
 
 class CoresetGDumb(SupervisedTemplate):
     """Train from scratch on a curated memory at each experience.
 
-    See :class:`~avalanche_gmc.plugins.CoresetGDumbPlugin`.
+    Options from `mem_size` to `model_factory` are those of
+    :class:`~avalanche_gmc.plugins.CoresetGDumbPlugin`, the others those of
+    :class:`TemplateOptions`.
+
+    :param model: the model, trained in place.
+    :param optimizer: the optimizer of its parameters.
+    :param criterion: the loss; with a ``reduction`` if the policy has weights.
     """
 
     def __init__(
@@ -28,58 +61,36 @@ class CoresetGDumb(SupervisedTemplate):
         optimizer: torch.optim.Optimizer,
         criterion: Any,
         mem_size: int = 200,
-        storage_policy: Any = None,
+        storage_policy: ExemplarsBuffer | None = None,
         init: str = "fresh",
         train_on: str = "every",
         seed: int = 0,
-        train_mb_size: int = 1,
-        train_epochs: int = 1,
-        eval_mb_size: int | None = None,
-        device: str | torch.device = "cpu",
-        plugins: Sequence[BasePlugin] | None = None,
-        evaluator: EvaluationPlugin | Callable[[], EvaluationPlugin] | None = default_evaluator,
-        eval_every: int = -1,
-        **base_kwargs: Any,
+        model_factory: Callable[[], nn.Module] | None = None,
+        **options: Unpack[TemplateOptions],
     ) -> None:
-        """Init.
-
-        :param model: the model, trained in place.
-        :param optimizer: the optimizer of its parameters.
-        :param criterion: the loss; with a ``reduction`` if the policy has weights.
-        :param mem_size: the number of exemplars.
-        :param storage_policy: any ``ExemplarsBuffer`` of that size.
-        :param init: "fresh" or "same" initial parameters for each training.
-        :param train_on: train at "every" experience or at the "last" one only.
-        :param seed: the seed of the default policy and of the fresh draws.
-        :param train_mb_size: the training minibatch size.
-        :param train_epochs: the number of epochs of each training.
-        :param eval_mb_size: the evaluation minibatch size; that of training by default.
-        :param device: where the model is trained.
-        :param plugins: further plugins; they run before this strategy's own.
-        :param evaluator: metrics and loggers.
-        :param eval_every: evaluate every so many epochs; -1 never, 0 after each experience.
-        :param base_kwargs: further arguments of ``SupervisedTemplate``.
-        """
-        own = CoresetGDumbPlugin(mem_size, storage_policy, init=init, train_on=train_on, seed=seed)
+        own = CoresetGDumbPlugin(
+            mem_size,
+            storage_policy,
+            init=init,
+            train_on=train_on,
+            seed=seed,
+            model_factory=model_factory,
+        )
         super().__init__(
-            model=model,
-            optimizer=optimizer,
-            criterion=criterion,
-            train_mb_size=train_mb_size,
-            train_epochs=train_epochs,
-            eval_mb_size=eval_mb_size,
-            device=device,
-            plugins=[*(plugins or ()), own],
-            evaluator=evaluator,
-            eval_every=eval_every,
-            **base_kwargs,
+            model=model, optimizer=optimizer, criterion=criterion, **_with_plugin(own, options)
         )
 
 
 class CoresetReplay(SupervisedTemplate):
     """Train on each experience together with a curated memory.
 
-    See :class:`~avalanche_gmc.plugins.CoresetReplayPlugin`.
+    Options from `mem_size` to `seed` are those of
+    :class:`~avalanche_gmc.plugins.CoresetReplayPlugin`, the others those of
+    :class:`TemplateOptions`.
+
+    :param model: the model, trained in place.
+    :param optimizer: the optimizer of its parameters.
+    :param criterion: the loss; with a ``reduction`` unless nothing is weighted.
     """
 
     def __init__(
@@ -89,55 +100,26 @@ class CoresetReplay(SupervisedTemplate):
         optimizer: torch.optim.Optimizer,
         criterion: Any,
         mem_size: int = 200,
-        storage_policy: Any = None,
+        storage_policy: ExemplarsBuffer | None = None,
         memory_share: str | float = "stream",
         batch_size_mem: int | None = None,
         task_balanced_dataloader: bool = False,
-        train_mb_size: int = 1,
-        train_epochs: int = 1,
-        eval_mb_size: int | None = None,
-        device: str | torch.device = "cpu",
-        plugins: Sequence[BasePlugin] | None = None,
-        evaluator: EvaluationPlugin | Callable[[], EvaluationPlugin] | None = default_evaluator,
-        eval_every: int = -1,
-        **base_kwargs: Any,
+        seed: int = 0,
+        **options: Unpack[TemplateOptions],
     ) -> None:
-        """Init.
-
-        :param model: the model.
-        :param optimizer: the optimizer of its parameters.
-        :param criterion: the loss; with a ``reduction`` unless nothing is weighted.
-        :param mem_size: the number of exemplars.
-        :param storage_policy: any ``ExemplarsBuffer`` of that size.
-        :param memory_share: the memory's part of the loss: "stream", "batch" or a number.
-        :param batch_size_mem: memory rows per minibatch; `train_mb_size` by default.
-        :param task_balanced_dataloader: draw the same number of memory rows for each task.
-        :param train_mb_size: current rows per minibatch.
-        :param train_epochs: the number of epochs of each training.
-        :param eval_mb_size: the evaluation minibatch size; that of training by default.
-        :param device: where the model is trained.
-        :param plugins: further plugins; they run before this strategy's own.
-        :param evaluator: metrics and loggers.
-        :param eval_every: evaluate every so many epochs; -1 never, 0 after each experience.
-        :param base_kwargs: further arguments of ``SupervisedTemplate``.
-        """
         own = CoresetReplayPlugin(
             mem_size,
             batch_size_mem=batch_size_mem,
             task_balanced_dataloader=task_balanced_dataloader,
             storage_policy=storage_policy,
             memory_share=memory_share,
+            seed=seed,
         )
         super().__init__(
-            model=model,
-            optimizer=optimizer,
-            criterion=criterion,
-            train_mb_size=train_mb_size,
-            train_epochs=train_epochs,
-            eval_mb_size=eval_mb_size,
-            device=device,
-            plugins=[*(plugins or ()), own],
-            evaluator=evaluator,
-            eval_every=eval_every,
-            **base_kwargs,
+            model=model, optimizer=optimizer, criterion=criterion, **_with_plugin(own, options)
         )
+
+
+def _with_plugin(own: BasePlugin, options: TemplateOptions) -> TemplateOptions:
+    plugins = [*(options.get("plugins") or ()), own]
+    return {"eval_mb_size": None, **options, "plugins": plugins}

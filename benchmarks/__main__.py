@@ -1,6 +1,6 @@
 """Command line of the benchmark suite: ``python -m benchmarks <command> [options]``.
 
-Each command is a module of this package with a docstring whose first line is its help text,
+Each command is a module with a docstring whose first line is its help text,
 ``add_arguments(parser)`` and ``run(args) -> int``. Only the chosen one is imported, so that
 ``figures`` starts without torch. Results go to stdout or to files, progress to stderr.
 """
@@ -17,31 +17,24 @@ from typing import NoReturn
 
 from benchmarks import DataUnavailable, UsageError
 
-COMMANDS = (
-    "demo",
-    "data",
-    "run",
-    "figures",
-    "claims",
-    "show-memory",
-    "selection-speed",
-    "embedding-speed",
-    "embedding-quality",
-    "training-speed",
-    "scaling",
-)
-
-
-def module_name(command: str) -> str:
-    """The module that implements ``command``."""
-    return command.replace("-", "_")
+COMMANDS = {
+    "demo": "commands.demo",
+    "data": "commands.data",
+    "run": "commands.run",
+    "figures": "commands.figures",
+    "claims": "commands.claims",
+    "show-memory": "commands.show_memory",
+    "selection-speed": "speed.selection",
+    "embedding-speed": "speed.embedding",
+    "training-speed": "speed.training",
+    "scaling": "speed.scaling",
+}
+"""Command → the module of this package that has its options and runs it."""
 
 
 def summary(command: str) -> str:
     """First docstring line of a command's module, read without importing it."""
-    source = Path(__file__).with_name(f"{module_name(command)}.py")
-    if not source.exists():
-        return "(not installed)"
+    source = Path(__file__).parent / f"{COMMANDS[command].replace('.', '/')}.py"
     docstring = ast.get_docstring(ast.parse(source.read_text(encoding="utf-8"))) or ""
     return docstring.partition("\n")[0].rstrip(".")
 
@@ -69,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def run_command(command: str, arguments: Sequence[str]) -> int:
     """Import the command's module, parse its options and run it."""
-    module = importlib.import_module(f"benchmarks.{module_name(command)}")
+    module = importlib.import_module(f"benchmarks.{COMMANDS[command]}")
     parser = Parser(
         prog=f"python -m benchmarks {command}",
         description=module.__doc__,
@@ -85,6 +78,9 @@ def run_command(command: str, arguments: Sequence[str]) -> int:
     except (UsageError, DataUnavailable) as error:
         print(f"{parser.prog}: error: {error}", file=sys.stderr)
         return error.exit_code
+    except OSError as error:  # a full disk, a folder that cannot be written
+        print(f"{parser.prog}: error: {error}", file=sys.stderr)
+        return 1
 
 
 class Parser(argparse.ArgumentParser):

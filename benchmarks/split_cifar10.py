@@ -11,65 +11,30 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-from avalanche.evaluation.metrics import accuracy_metrics
-from avalanche.logging import InteractiveLogger
-from avalanche.training.plugins import EvaluationPlugin
-from avalanche.training.storage_policy import ReservoirSamplingBuffer
 from avalanche.training.supervised import Naive
 from torch import nn
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from avalanche_gmc import CoresetReplayPlugin, GradientMatchingBuffer
-from benchmarks.models import resnet18
-from benchmarks.streams import split_cifar10
+from avalanche_gmc import CoresetReplayPlugin
+from benchmarks.comparison import compare, script_parser
+from benchmarks.streams.images import split_cifar10
+from benchmarks.streams.models import resnet18
 
 
-def train_and_test(
-    benchmark: Any, model: nn.Module, storage_policy: Any, args: argparse.Namespace
-) -> float:
-    """Accuracy on the whole test set after the whole stream."""
-    replay = CoresetReplayPlugin(args.mem_size, storage_policy=storage_policy)
-    loggers = [InteractiveLogger()] if args.verbose else []
-    strategy = Naive(
-        model=model,
-        optimizer=torch.optim.Adam(model.parameters(), lr=1e-3),
-        criterion=nn.CrossEntropyLoss(),
-        train_mb_size=100,
-        train_epochs=args.epochs,
-        eval_mb_size=500,
-        plugins=[replay],
-        evaluator=EvaluationPlugin(accuracy_metrics(stream=True), loggers=loggers),
-    )
-    for experience in benchmark.train_stream:
-        strategy.train(experience)
-    results = strategy.eval(benchmark.test_stream)
-    return float(next(v for k, v in results.items() if k.startswith("Top1_Acc_Stream")))
+def make_strategy(
+    model: nn.Module, memory: Any, args: argparse.Namespace, training: dict[str, Any]
+) -> Naive:
+    """Avalanche's plainest strategy with replay as a plugin."""
+    replay = CoresetReplayPlugin(args.mem_size, storage_policy=memory)
+    return Naive(model=model, plugins=[replay], **training)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--mem-size", type=int, default=500)
-    parser.add_argument("--epochs", type=int, default=5)
-    parser.add_argument("--train-fraction", type=float, default=1.0)
-    parser.add_argument("--data-root", default=None)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--verbose", action="store_true", help="show Avalanche's progress")
-    args = parser.parse_args(argv)
-
+    args = script_parser(__doc__, mem_size=500, epochs=5).parse_args(argv)
     # Five experiences of two classes, without augmentation as in the paper.
     benchmark = split_cifar10(args.data_root, train_fraction=args.train_fraction)
-    policies = {
-        "reservoir sampling": ReservoirSamplingBuffer(args.mem_size),
-        "gradient matching": GradientMatchingBuffer(args.mem_size, seed=args.seed),
-    }
-    for name, policy in policies.items():
-        torch.manual_seed(args.seed)
-        accuracy = train_and_test(benchmark, resnet18(), policy, args)
-        print(f"{name:20} {args.mem_size} exemplars, accuracy {accuracy:.3f}")
+    compare(benchmark, resnet18, make_strategy, args)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from torchvision.models import resnet18 as torchvision_resnet18
 from torchvision.models.vision_transformer import VisionTransformer
 
 from avalanche_gmc.embedding import SelectOutput
-from benchmarks.models import cnn, mlp, resnet18
+from benchmarks.streams.models import cnn, mlp, resnet18
 
 
 class TiedAutoencoder(nn.Module):

@@ -83,6 +83,23 @@ def naive(model: nn.Module, *plugins: Any, **options: Any) -> Naive:
     return Naive(model=model, optimizer=optimizer, plugins=list(plugins), **{**defaults, **options})
 
 
+def run(plugin: Any, stream: Any, *others: Any, seed: int = 3, **options: Any) -> Tensor:
+    """The parameters after a run over a stream, with the plugin after the others."""
+    torch.manual_seed(seed)
+    model = options.pop("model", None) or mlp()
+    strategy = naive(model, *others, plugin, **options)
+    for experience in stream:
+        strategy.train(experience)
+    assert strategy.model is model
+    return parameters(model)
+
+
+def stacked(data: AvalancheDataset, size: int | None = None) -> tuple[Tensor, Tensor]:
+    """The inputs and targets of the first examples, or of all."""
+    rows = [data[i] for i in range(len(data) if size is None else size)]
+    return torch.stack([row[0] for row in rows]), torch.tensor([int(row[1]) for row in rows])
+
+
 def parameters(model: nn.Module) -> Tensor:
     """All parameters and buffers as one vector."""
     return torch.cat([t.detach().double().flatten() for t in model.state_dict().values()])
@@ -94,7 +111,6 @@ class FirstComeBuffer(ExemplarsBuffer):
     def __init__(self, max_size: int, weigh: Callable[[int], Any] | None = None) -> None:
         super().__init__(max_size)
         self._weigh = weigh
-        self._kept: list[AvalancheDataset] = []
 
     def post_adapt(self, agent: Any, exp: Any) -> None:
         room = self.max_size - len(self.buffer)

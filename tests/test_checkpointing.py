@@ -1,8 +1,12 @@
-"""Interrupted and resumed runs end where uninterrupted ones do."""
+"""Interrupted and resumed runs end where uninterrupted ones do; files are whole or refused."""
 
 from __future__ import annotations
 
+import errno
+import os
 import pickle
+import resource
+import signal
 
 import pytest
 import torch
@@ -13,6 +17,7 @@ from small_streams import FirstComeBuffer, class_incremental, mlp, naive, online
 from torch import nn
 from torch.optim.lr_scheduler import StepLR
 
+from avalanche_gmc import checkpointing
 from avalanche_gmc.buffers import GradientMatchingBuffer
 from avalanche_gmc.checkpointing import (
     enable_checkpointing,
@@ -28,6 +33,7 @@ POLICIES = {
 }
 PLUGINS = {
     "gdumb fresh": lambda policy: CoresetGDumbPlugin(12, policy),
+    "gdumb factory": lambda policy: CoresetGDumbPlugin(12, policy, model_factory=mlp),
     "gdumb same": lambda policy: CoresetGDumbPlugin(12, policy, init="same"),
     "gdumb last": lambda policy: CoresetGDumbPlugin(12, policy, train_on="last"),
     "replay": lambda policy: CoresetReplayPlugin(12, storage_policy=policy),
@@ -115,3 +121,110 @@ def test_avalanches_own_function_works_once_enabled(optimizer, monkeypatch, tmp_
     avalanche_checkpointing.save_checkpoint(strategy, tmp_path / "state")
     loaded, _ = avalanche_checkpointing.maybe_load_checkpoint(naive(mlp()), tmp_path / "state")
     assert type(loaded.optimizer) is cls
+
+
+@pytest.fixture
+def saved(tmp_path):
+    """A file with a checkpoint in a folder of its own."""
+    (tmp_path / "run").mkdir()
+    save_checkpoint(naive(mlp(seed=1)), tmp_path / "run" / "state")
+    return tmp_path / "run" / "state"
+
+
+def in_child(work) -> int:
+    """Do some work in a forked process, and how that ended: its exit code or minus its signal."""
+    child = os.fork()
+    if child == 0:
+        try:
+            work()
+            os._exit(0)
+        except OSError as error:
+            os._exit(error.errno)
+        finally:
+            os._exit(255)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def kill(*_args):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.parametrize("place", [0, 1, 3, 9, "fsync", "replace"])
+def test_a_run_killed_while_saving_keeps_its_last_checkpoint(saved, place, monkeypatch):
+    before = saved.read_bytes()
+    if isinstance(place, int):
+        write, calls = checkpointing._HashedFile.write, iter(range(100))
+        monkeypatch.setattr(
+            checkpointing._HashedFile,
+            "write",
+            lambda *args: kill() if next(calls) == place else write(*args),
+        )
+    else:
+        monkeypatch.setattr(os, place, kill)
+    strategy = naive(mlp(seed=2))
+    assert in_child(lambda: save_checkpoint(strategy, saved)) == -signal.SIGKILL
+    monkeypatch.undo()
+    assert saved.read_bytes() == before
+    loaded, _ = maybe_load_checkpoint(naive(mlp()), saved)
+    assert torch.equal(parameters(loaded.model), parameters(mlp(seed=1)))
+    save_checkpoint(strategy, saved)  # what the killed run left behind is no obstacle, and goes
+    loaded, _ = maybe_load_checkpoint(naive(mlp()), saved)
+    assert torch.equal(parameters(loaded.model), parameters(mlp(seed=2)))
+    assert os.listdir(saved.parent) == ["state"]
+
+
+@pytest.mark.parametrize("limit", [0, 1, 500, 5000])
+def test_a_file_that_cannot_be_written_whole_is_not_kept(saved, limit):
+    """The system writes up to a limit and then refuses: a short write."""
+    before = saved.read_bytes()
+
+    def save():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+        save_checkpoint(naive(mlp()), saved)
+
+    assert len(before) > limit
+    assert in_child(save) == errno.EFBIG
+    assert saved.read_bytes() == before
+    assert os.listdir(saved.parent) == ["state"]
+
+
+def refused(path) -> bool:
+    with pytest.raises(ValueError, match="was cut off or altered") as raised:
+        maybe_load_checkpoint(None, path)
+    return str(path) in str(raised.value)
+
+
+def test_a_file_that_was_cut_off_is_refused(saved):
+    whole = saved.read_bytes()
+    for size in {*range(0, len(whole), 401), *range(len(whole) - 60, len(whole))}:
+        if size == len(whole) - checkpointing.TRAILER_SIZE:
+            continue  # all but the checksum: as Avalanche writes it
+        saved.write_bytes(whole[:size])
+        assert refused(saved)
+
+
+def test_an_altered_file_is_refused(saved):
+    whole = saved.read_bytes()
+    for place in {*range(0, len(whole), 401), *range(len(whole) - 60, len(whole))}:
+        altered = bytearray(whole)
+        altered[place] ^= 1 << place % 8
+        saved.write_bytes(altered)
+        assert refused(saved)
+
+
+def test_avalanche_reads_our_files_and_we_read_avalanches(saved, tmp_path):
+    loaded, _ = avalanche_checkpointing.maybe_load_checkpoint(naive(mlp()), saved)
+    assert torch.equal(parameters(loaded.model), parameters(mlp(seed=1)))
+    avalanche_checkpointing.save_checkpoint(naive(mlp(seed=2)), tmp_path / "plain")
+    with pytest.warns(UserWarning, match="plain has no checksum"):
+        loaded, _ = maybe_load_checkpoint(naive(mlp()), tmp_path / "plain")
+    assert torch.equal(parameters(loaded.model), parameters(mlp(seed=2)))
+
+
+def test_a_link_stays_a_link(saved):
+    link = saved.parent / "link"
+    link.symlink_to(saved)
+    save_checkpoint(naive(mlp(seed=2)), link)
+    assert link.is_symlink()
+    loaded, _ = maybe_load_checkpoint(naive(mlp()), saved)
+    assert torch.equal(parameters(loaded.model), parameters(mlp(seed=2)))

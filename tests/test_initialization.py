@@ -26,7 +26,7 @@ from avalanche_gmc.initialization import (
     reset_in_place,
     seeded,
 )
-from benchmarks.models import cnn, mlp
+from benchmarks.streams.models import cnn, mlp
 
 
 def flat(model: nn.Module) -> torch.Tensor:

@@ -1,11 +1,12 @@
 """Metrics of memories, read back from Avalanche's loggers."""
 
+import csv
 import io
 
 import pytest
 import torch
 from avalanche.evaluation.metrics import loss_metrics
-from avalanche.logging import TextLogger
+from avalanche.logging import CSVLogger, InteractiveLogger, TextLogger
 from avalanche.training import ER_ACE
 from avalanche.training.plugins import EvaluationPlugin, GDumbPlugin, ReplayPlugin
 from avalanche.training.storage_policy import ReservoirSamplingBuffer
@@ -13,6 +14,7 @@ from small_streams import class_incremental, mlp, naive, online, task_free
 
 from avalanche_gmc.buffers import GradientMatchingBuffer, SlidingWindowBuffer
 from avalanche_gmc.metrics import coreset_metrics
+from avalanche_gmc.plugins import CoresetReplayPlugin
 
 
 def train(experiences, *plugins, metrics=None, loggers=()):
@@ -97,11 +99,64 @@ def test_no_memory_no_metrics():
     assert train(class_incremental()) == {}
 
 
-def test_a_text_logger_prints_them():
+def printed_lines(text, prefix):
+    """The lines that start like this, and between which messages of the logger they stand."""
+    found, message = [], ""
+    for line in text.splitlines():
+        if line.strip().startswith(prefix):
+            found.append((message, line.strip()))
+        elif line.startswith(("--", ">")):
+            message = line
+    return found
+
+
+@pytest.mark.parametrize("together", [False, True], ids=["one by one", "in one call"])
+@pytest.mark.parametrize("eval_every", [-1, 0], ids=["no evaluation", "evaluation"])
+def test_text_loggers_print_them_at_the_end_of_the_experience(together, eval_every):
     text = io.StringIO()
-    plugin = ReplayPlugin(12, storage_policy=GradientMatchingBuffer(12))
-    train(class_incremental(), plugin, loggers=[TextLogger(text)])
-    assert "Memory_Residual/train_phase/train_stream = " in text.getvalue()
+    metrics = [*coreset_metrics(), loss_metrics(epoch=True, experience=True)]
+    evaluator = EvaluationPlugin(*metrics, loggers=[TextLogger(text)])
+    plugin = CoresetReplayPlugin(45, storage_policy=SlidingWindowBuffer(45))
+    strategy = naive(mlp(), plugin, evaluator=evaluator, eval_every=eval_every)
+    stream = class_incremental()
+    for part in [stream] if together else stream:
+        strategy.train(part)
+    expected = [
+        ("-- Starting training on experience", f"Memory_Size/train_phase/train_stream = {size}")
+        for size in (20, 40, 45)
+    ]
+    sizes = printed_lines(text.getvalue(), "Memory_Size")
+    assert [(message[:34], line) for message, line in sizes] == expected
+    assert [f" {i} " in message for i, (message, _) in enumerate(sizes)] == [True] * 3
+
+
+def test_the_interactive_logger_prints_them_in_time_too(capsys):
+    plugin = CoresetReplayPlugin(45, storage_policy=SlidingWindowBuffer(45))
+    train(class_incremental(), plugin, loggers=[InteractiveLogger()])
+    lines = printed_lines(capsys.readouterr().out, "Memory_Size")
+    assert [line[-2:] for _, line in lines] == ["20", "40", "45"]
+
+
+def test_online_pieces_do_not_break_the_bar_of_the_interactive_logger(capsys):
+    plugin = CoresetReplayPlugin(45, storage_policy=SlidingWindowBuffer(45))
+    train(online(), plugin, loggers=[InteractiveLogger()])
+    assert printed_lines(capsys.readouterr().out, "Memory_Size") == []
+
+
+def test_a_csv_logger_has_them_in_a_file_of_their_own(tmp_path):
+    (tmp_path / "memory_results.csv").write_text("of an older run")
+    plugin = CoresetReplayPlugin(45, storage_policy=SlidingWindowBuffer(45))
+    train(class_incremental(), plugin, loggers=[CSVLogger(tmp_path)])
+    with open(tmp_path / "memory_results.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    sizes = [(row["training_exp"], row["value"]) for row in rows if row["name"] == "Memory_Size"]
+    assert sizes == [("0", "20"), ("1", "40"), ("2", "45")]
+    last_counts = [
+        int(row["value"])
+        for row in rows
+        if row["training_exp"] == "2" and row["name"].startswith("Memory_Class")
+    ]
+    assert sum(last_counts) == 45
 
 
 def test_only_what_is_asked_for():

@@ -11,11 +11,11 @@ from unittest import mock
 
 import pytest
 
-from benchmarks.__main__ import COMMANDS, module_name
-from benchmarks.averages import curves
-from benchmarks.claims import updated
-from benchmarks.results import RESULTS, ResultsFile
-from benchmarks.tables import accuracy_table, paired_differences, plain_table
+from benchmarks.__main__ import COMMANDS
+from benchmarks.grid.rows import PUBLISHED, ResultsFile
+from benchmarks.report.averages import curves
+from benchmarks.report.claims import updated
+from benchmarks.report.tables import accuracy_table, paired_differences, plain_table
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", ROOT / "benchmarks/README.md", ROOT / "CONTRIBUTING.md"]
@@ -86,7 +86,7 @@ def test_commands_parse(page):
             continue
         assert command in COMMANDS
         parser = argparse.ArgumentParser(exit_on_error=False)
-        importlib.import_module(f"benchmarks.{module_name(command)}").add_arguments(parser)
+        importlib.import_module(f"benchmarks.{COMMANDS[command]}").add_arguments(parser)
         parser.parse_args(options)
 
 
@@ -127,4 +127,4 @@ def test_example_scripts_are_short(script):
 
 @pytest.mark.parametrize("page", PAGES[:2], ids=lambda page: str(page.relative_to(ROOT)))
 def test_claims_are_those_of_the_rows(page):
-    assert updated(page, RESULTS) == page.read_text()
+    assert updated(page, PUBLISHED) == page.read_text()

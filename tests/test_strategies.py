@@ -38,8 +38,8 @@ def test_gdumb_is_naive_with_the_plugin():
     def policy():
         return FirstComeBuffer(12, uneven)
 
-    plugin = CoresetGDumbPlugin(12, policy(), init="same", train_on="last", seed=4)
-    options = {"init": "same", "train_on": "last", "seed": 4}
+    plugin = CoresetGDumbPlugin(12, policy(), train_on="last", seed=4, model_factory=mlp)
+    options = {"train_on": "last", "seed": 4, "model_factory": mlp}
     ours = make(CoresetGDumb, mem_size=12, storage_policy=policy(), **options)
     assert torch.equal(trained(ours), trained(naive(mlp(), plugin)))
 
@@ -74,6 +74,27 @@ def test_gradient_matching_is_the_default(strategy):
     assert isinstance(policy, GradientMatchingBuffer)
     assert len(policy.buffer) == policy.max_size == 12
     assert policy.num_seen == 60
+
+
+@pytest.mark.parametrize("strategy", [CoresetGDumb, CoresetReplay])
+@pytest.mark.parametrize("seed", [0, 7])
+def test_the_seed_is_that_of_the_default_memory(strategy, seed):
+    tested = make(strategy, mem_size=12, seed=seed)
+    trained(tested)
+    (policy,) = (p.storage_policy for p in tested.plugins if hasattr(p, "storage_policy"))
+    expected = GradientMatchingBuffer(12, seed=seed)
+    for experience in class_incremental():
+        expected.update_from_dataset(experience.dataset, tested)
+    assert torch.equal(policy.target, expected.target)
+
+
+@pytest.mark.parametrize("strategy", [CoresetGDumb, CoresetReplay])
+def test_options_of_the_template_are_passed_on(strategy):
+    options = {"train_mb_size": 9, "train_epochs": 3, "eval_every": 2}
+    tested = make(strategy, storage_policy=FirstComeBuffer(200), **options)
+    assert {name: getattr(tested, name) for name in options} == options
+    assert tested.eval_mb_size == 9
+    assert make(strategy, storage_policy=FirstComeBuffer(200), eval_mb_size=4).eval_mb_size == 4
 
 
 @pytest.mark.parametrize("strategy", [CoresetGDumb, CoresetReplay])

@@ -13,8 +13,8 @@ from small_streams import naive, parameters
 from torch import nn
 
 from avalanche_gmc import CoresetGDumbPlugin, CoresetReplay, CoresetReplayPlugin
-from benchmarks.models import mlp
-from benchmarks.streams import digits
+from benchmarks.streams.models import mlp
+from benchmarks.streams.tabular import digits
 
 
 def train(plugin: Any, *, epochs: int) -> tuple[nn.Module, Any]:

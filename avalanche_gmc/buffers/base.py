@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import abstractmethod
 from collections import Counter
 from typing import Any
 
+import numpy as np
 import torch
 from avalanche.benchmarks.utils import AvalancheDataset
 from avalanche.training.storage_policy import ExemplarsBuffer
+from torch import Tensor
 
 from avalanche_gmc.exemplars import Exemplars, check_dataset
 
@@ -20,9 +23,10 @@ class OwningBuffer(ExemplarsBuffer):
     """
 
     max_size: int
+    _warned_of_weights = False
 
     def __init__(self, max_size: int) -> None:
-        super().__init__(checked_size(max_size))
+        super().__init__(checked("the size of a memory", max_size, least=0))
 
     @property
     def buffer(self) -> AvalancheDataset:
@@ -42,6 +46,8 @@ class OwningBuffer(ExemplarsBuffer):
         :param agent: the strategy, or None.
         :param exp: an experience with a ``dataset``.
         """
+        if not self._warned_of_weights and hasattr(type(self), "weights"):
+            self._warned_of_weights = warn_of_unread_weights(self, agent)
         self.update_from_dataset(exp.dataset, agent)
 
     def update(self, strategy: Any, **kwargs: Any) -> None:
@@ -70,7 +76,7 @@ class OwningBuffer(ExemplarsBuffer):
 
     @property
     def class_counts(self) -> dict[int, int]:
-        """How many exemplars each class has."""
+        """How many exemplars each class has; empty if targets are not class labels."""
         return class_counts(self.buffer)
 
     def __repr__(self) -> str:
@@ -78,25 +84,53 @@ class OwningBuffer(ExemplarsBuffer):
         return f"{type(self).__name__}({', '.join([size, *self._details()])})"
 
     def _details(self) -> list[str]:
-        if "targets" not in self.buffer._data_attributes:
-            return []
         counts = self.class_counts
+        if not counts:
+            return []
         if len(counts) <= 10:
             return [f"classes {counts}"]
         least, most = min(counts.values()), max(counts.values())
         return [f"{len(counts)} classes of {least} to {most}"]
 
 
-def checked_size(size: int) -> int:
-    """Refuse what is not a number of exemplars."""
-    if isinstance(size, bool) or not isinstance(size, int) or size < 0:
-        raise ValueError(f"the size of a memory must be an integer of at least 0, got {size!r}")
-    return size
+def checked(name: str, value: Any, *, least: int) -> int:
+    """Refuse what is not an integer of at least `least`."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}")
+    return value
+
+
+def warn_of_unread_weights(buffer: Any, strategy: Any) -> bool:
+    """Warn if the strategy, or its plugin that uses the memory, trains without the weights.
+
+    Who reads them says so by an attribute ``reads_weights``.
+
+    :return: whether it warned.
+    """
+    size = buffer.max_size
+    for owner in (strategy, *getattr(strategy, "plugins", ())):
+        if getattr(owner, "storage_policy", None) is buffer and not hasattr(owner, "reads_weights"):
+            name = type(owner).__name__
+            better = "CoresetGDumbPlugin" if "GDumb" in name else "CoresetReplayPlugin"
+            warnings.warn(
+                f"{name} ignores the weights of the {type(buffer).__name__}: every exemplar counts "
+                "alike, however many examples it represents; to use the weights, put "
+                f"avalanche_gmc.{better}(mem_size={size}, storage_policy=...) in its place",
+                stacklevel=2,
+            )
+            return True
+    return False
 
 
 def class_counts(data: AvalancheDataset) -> dict[int, int]:
-    """How many examples each class has, in the order of the classes."""
-    return dict(sorted(Counter(class_labels(data)).items())) if len(data) else {}
+    """How many examples each class has, in the order of the classes.
+
+    Empty if the dataset has no ``targets``, or if they are not class labels.
+    """
+    try:
+        return dict(sorted(Counter(class_labels(data)).items())) if len(data) else {}
+    except ValueError:
+        return {}
 
 
 def class_labels(data: AvalancheDataset) -> list[int]:
@@ -112,10 +146,18 @@ def class_labels(data: AvalancheDataset) -> list[int]:
     return [class_label(target) for target in data._data_attributes["targets"]]
 
 
-def check_class_label(data: AvalancheDataset) -> None:
-    """Refuse a dataset whose first example has another target than one class label."""
+def check_targets(data: AvalancheDataset) -> None:
+    """Refuse a dataset in which a target is not a number or several numbers.
+
+    Looks at all ``targets`` or, if there are none, at the first example.
+    """
     attributes = data._data_attributes
-    class_label(attributes["targets"][0] if "targets" in attributes else data[0][1])
+    for index, target in enumerate(attributes.get("targets", ()) or [data[0][1]]):
+        if not isinstance(target, (int, float, Tensor, np.ndarray, np.number, list, tuple)):
+            raise ValueError(
+                f"the target of example {index} is {target!r}; a target must be a number (a class "
+                "label counts from 0) or a tensor of numbers"
+            )
 
 
 def class_label(target: Any) -> int:
@@ -125,10 +167,11 @@ def class_label(target: Any) -> int:
     """
     if isinstance(target, int):
         return target
-    value = torch.as_tensor(target)
-    if value.numel() != 1 or value.is_floating_point() or value.is_complex():
-        raise ValueError(
-            f"the target of an example must be one integer class label, got {target!r}; "
-            "regression and several targets per example are not supported"
-        )
-    return int(value)
+    if isinstance(target, (Tensor, np.ndarray, np.integer)):
+        value = torch.as_tensor(target)
+        if value.numel() == 1 and not value.is_floating_point() and not value.is_complex():
+            return int(value)
+    raise ValueError(
+        f"a memory that looks at classes needs one integer class label per example, got {target!r}"
+        "; number the classes 0, 1, 2, ..., or use GradientMatchingBuffer with target='stream'"
+    )

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import copy
+import functools
+import inspect
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Literal
 
 from avalanche.distributed import DistributedHelper
 from torch import nn
@@ -17,13 +20,20 @@ from avalanche_gmc.embedding import (
     LocalEmbedding,
     RandomProjectionEmbedding,
 )
+from avalanche_gmc.exemplars.values import digest
 from avalanche_gmc.initialization import Redrawn
+
+EmbeddingName = Literal["last-layer", "random-projection", "local"]
 
 LAST_LAYER, LOCAL = "last-layer", "local"
 
 DEFAULT_EMBEDDING = LAST_LAYER
 
-PAPERS_DRAWS = 4
+PAPERS_DRAWS, FEWEST_DRAWS = 4, 2
+
+PLENTY_OF_DIMENSIONS = 20
+"""Dimensions per exemplar above which more draws cost time and do not choose better: fewer than the
+paper's are taken then."""
 
 GOOD_DIMENSIONS, DRAWS_FOR_GOOD = 10, 16
 """Dimensions per exemplar that pay, and the most draws to spend on them. With fewer dimensions the
@@ -42,11 +52,19 @@ _KINDS: dict[str, Any] = {
 class EmbeddingChoice:
     """An embedding that is given, or built from the first strategy, or built anew each time.
 
+    Never changed, only replaced.
+
     :param embedding: an embedding, the name of a kind, or None for ``DEFAULT_EMBEDDING``.
     :param seed: of an embedding that is built.
+    :param model_factory: returns a new model to draw from; None draws from the strategy's model.
     """
 
-    def __init__(self, embedding: GradientEmbedding | str | None, seed: int) -> None:
+    def __init__(
+        self,
+        embedding: GradientEmbedding | str | None,
+        seed: int,
+        model_factory: Callable[[], nn.Module] | None = None,
+    ) -> None:
         kind = DEFAULT_EMBEDDING if embedding is None else embedding
         if isinstance(kind, str) and kind not in _KINDS:
             raise ValueError(
@@ -61,23 +79,27 @@ class EmbeddingChoice:
         self._kind = kind if isinstance(kind, str) else None
         self._embedding: Any = None if isinstance(kind, str) else kind
         self._seed = seed
-        self._pending_state: Mapping[str, Any] | None = None
+        self._model_factory = model_factory
+        self._saved_state: Mapping[str, Any] | None = None  # of an embedding to be built
+        self._compared = False  # whether all ranks are known to have this embedding
 
     @property
     def is_local(self) -> bool:
         """Whether embeddings are of the current weights only."""
-        return self._kind == LOCAL
+        return self._kind == LOCAL or isinstance(self._embedding, LocalEmbedding)
 
     def resolve(self, strategy: Any, size: int) -> Any:
-        """The embedding for this update. Nothing changes here until :meth:`keep`.
+        """The embedding for this update.
 
         :param strategy: has ``model`` and, if it is not cross entropy, a criterion; may be None
             if the embedding was given or built before.
         :param size: of the memory; an embedding that is built has enough dimensions for it.
         """
-        if self._kind is None:
-            return self._embedding
         model = DistributedHelper.unwrap_model(getattr(strategy, "model", None))
+        if self._kind is None:
+            if isinstance(self._embedding, LocalEmbedding) and model is not None:
+                return self._embedding.at(model)
+            return self._embedding
         if self._embedding is not None:
             if model is not None:
                 self._embedding.check_model(model)
@@ -87,65 +109,85 @@ class EmbeddingChoice:
                 f"a memory with the embedding {self._kind!r} needs the strategy for its model; "
                 "call update_from_dataset(data, strategy), or give the buffer an embedding object"
             )
+        if self._model_factory is not None and not self.is_local:
+            model = self._model_factory
         options: dict[str, Any] = {"loss": _per_example_loss(strategy), "seed": self._seed}
         if self._kind == LAST_LAYER:
             # The memory may have been resized since its embedding was built.
-            state = self._pending_state or {}
+            state = self._saved_state or {}
             options["draws"] = state.get("draws") or last_layer_draws(model, size)
         # The strategy's model may have been trained since it was made.
-        source = model if self._kind == LOCAL else Redrawn(model)
-        embedding = _KINDS[self._kind](source, **options)
-        if self._pending_state is not None:
-            embedding.load_state_dict(self._pending_state)
+        keep = self._kind == LOCAL or not isinstance(model, nn.Module)
+        embedding = _KINDS[self._kind](model if keep else Redrawn(model), **options)
+        if self._saved_state is not None:
+            embedding.load_state_dict(self._saved_state)
         return embedding
 
-    def keep(self, embedding: Any) -> None:
-        """Go on with what :meth:`resolve` returned."""
-        if not self.is_local:
-            self._embedding = embedding
-            self._pending_state = None
+    def with_(self, embedding: Any) -> EmbeddingChoice:
+        """The choice after an update with what :meth:`resolve` returned."""
+        if self._kind == LOCAL:
+            return self
+        return self._replaced(_embedding=embedding, _saved_state=None, _compared=True)
+
+    def facts(self, embedding: Any) -> dict[str, object]:
+        """What tells if ranks have the same embedding; nothing once they compared it."""
+        if self._compared and embedding is self._embedding:
+            return {}
+        state = _state_of(embedding) or {}
+        named = {"seed of the embedding": state.get("seed")}
+        return {**named, "embedding (draws, frozen parameters)": digest(sorted(state.items()))}
 
     @contextmanager
-    def restored_on_failure(self, *, settled: bool) -> Iterator[None]:
-        """Take everything back if an update fails or is interrupted.
+    def uncalibrated_on_failure(self, *, fresh: bool) -> Iterator[None]:
+        """Undo the calibration of a given embedding if its first update fails or is interrupted.
 
-        :param settled: whether the embedding has seen data. One that has not measures what then
-            stays fixed on its first data, which an update that failed must not decide.
+        :param fresh: whether the embedding has not seen data yet.
         """
-        before = self._embedding, self._pending_state
-        given = (
-            self._kind is None and not settled and isinstance(self._embedding, GradientEmbedding)
-        )
-        state = self._embedding.state_dict() if given else None
+        given = self._kind is None and fresh and isinstance(self._embedding, GradientEmbedding)
+        state = _state_of(self._embedding) if given else None
         try:
             yield
         except BaseException:
-            self._embedding, self._pending_state = before
             if state is not None:
                 self._embedding.load_state_dict(state)
             raise
 
     def state_dict(self) -> Mapping[str, Any] | None:
-        """The embedding's state, None if there is none yet."""
-        return self._pending_state if self._embedding is None else self._embedding.state_dict()
+        """The embedding's state; None if there is no embedding yet, or it has no state."""
+        return self._saved_state if self._embedding is None else _state_of(self._embedding)
 
-    def load_state_dict(self, state: Mapping[str, Any] | None) -> None:
-        """Take a state up, at once or as soon as the embedding is built."""
+    def loaded(self, state: Mapping[str, Any] | None) -> EmbeddingChoice:
+        """The choice with this state, which an embedding to be built takes up when it is built."""
         if self._kind is not None:
-            self._embedding, self._pending_state = None, state
-        elif state is not None:
+            return self._replaced(_embedding=None, _saved_state=state, _compared=False)
+        if state is not None:
             self._embedding.load_state_dict(state)
+        return self._replaced(_compared=False)
+
+    def _replaced(self, **changes: Any) -> EmbeddingChoice:
+        twin = copy.copy(self)
+        twin.__dict__.update(changes)
+        return twin
 
 
-def last_layer_draws(model: nn.Module, size: int) -> int:
+def _state_of(embedding: Any) -> Mapping[str, Any] | None:
+    state_dict = getattr(embedding, "state_dict", None)
+    return None if state_dict is None else state_dict()
+
+
+def last_layer_draws(model: nn.Module | Callable[[], nn.Module], size: int) -> int:
     """How many draws give the last layer's gradients enough dimensions for ``size`` exemplars.
 
-    Time and memory of embedding and pursuit grow in proportion to the draws, hence the limits.
+    Time and memory of embedding and pursuit grow in proportion to the draws, hence the limits: the
+    paper's 4 draws; down to 2 where these have twenty dimensions per exemplar; up to 16 where fewer
+    have less than ten, and up to 64 where these have less than two.
     """
-    per_dimension = size / LastLayerEmbedding(Redrawn(model), draws=1).dim
+    source = Redrawn(model) if isinstance(model, nn.Module) else model
+    per_dimension = size / LastLayerEmbedding(source, draws=1).dim
+    plenty = max(math.ceil(PLENTY_OF_DIMENSIONS * per_dimension), FEWEST_DRAWS)
     good = min(math.ceil(GOOD_DIMENSIONS * per_dimension), DRAWS_FOR_GOOD)
     needed = min(math.ceil(NEEDED_DIMENSIONS * per_dimension), DRAWS_FOR_NEEDED)
-    return max(PAPERS_DRAWS, good, needed)
+    return max(min(PAPERS_DRAWS, plenty), good, needed)
 
 
 def _per_example_loss(strategy: Any) -> Any:
@@ -158,10 +200,20 @@ def _per_example_loss(strategy: Any) -> Any:
         return None
     if isinstance(criterion, nn.Module) and hasattr(criterion, "reduction"):
         return criterion
+    if _takes_reduction(criterion):
+        return functools.partial(criterion, reduction="none")
     raise ValueError(
         f"the strategy's criterion {criterion!r} has no `reduction`, so its loss cannot be had for "
         "each example; give the buffer an embedding made with loss=..."
     )
+
+
+def _takes_reduction(criterion: Any) -> bool:
+    """Whether it is a function such as ``torch.nn.functional.mse_loss``."""
+    try:
+        return "reduction" in inspect.signature(criterion).parameters
+    except (TypeError, ValueError):  # not every callable knows its arguments
+        return False
 
 
 def _is_plain_cross_entropy(criterion: Any) -> bool:

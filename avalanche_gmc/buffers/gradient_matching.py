@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import fields
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Literal, get_args
 
 import torch
 from avalanche.benchmarks.utils import AvalancheDataset
-from torch import Tensor
+from torch import Tensor, nn
 
-from avalanche_gmc.buffers.base import (
-    OwningBuffer,
-    check_class_label,
-    checked_size,
-    class_labels,
+from avalanche_gmc.buffers.base import OwningBuffer, check_targets, checked, class_labels
+from avalanche_gmc.buffers.class_sums import ClassSums
+from avalanche_gmc.buffers.embedding_choice import EmbeddingChoice, EmbeddingName
+from avalanche_gmc.buffers.sharing import (
+    compared_examples,
+    embed_part,
+    of_all_ranks,
+    running_ranks,
 )
-from avalanche_gmc.buffers.embedding_choice import EmbeddingChoice
-from avalanche_gmc.buffers.sharing import embedded, in_one_step, running_ranks
-from avalanche_gmc.buffers.streaming import Batch, Memory, StreamingPursuit, whole
-from avalanche_gmc.collectives import Ranks
+from avalanche_gmc.buffers.stream_end import Pieces
+from avalanche_gmc.buffers.streaming import Chunk, Memory, absorb, whole, without_pending
+from avalanche_gmc.collectives import OneRank
 from avalanche_gmc.embedding import GradientEmbedding
 from avalanche_gmc.exemplars import Exemplars
-from avalanche_gmc.pursuit.matching_pursuit import MODES, RULES
+from avalanche_gmc.exemplars.values import digest
+
+Mode = Literal["exact", "fast"]
+Target = Literal["stream", "balanced"]
 
 CHUNK_BYTES = 2**29
 """Embeddings of new examples held at once if no ``chunk_size`` is given: 512 MiB."""
@@ -36,19 +39,19 @@ class GradientMatchingBuffer(OwningBuffer):
     Each example is embedded by its loss gradients at random initialisations of the model. The
     memory remembers the sum of the embeddings of everything it saw; on new data, matching pursuit
     picks, from the exemplars and the new examples, ``max_size`` weighted ones whose sum is closest
-    to it. Nothing else of the stream is kept. The weights say how many examples an exemplar stands
-    for; a training loss should use them.
+    to it. Nothing else of the stream is kept. A training loss should use the weights.
 
     Embeddings are computed with the ``eval`` transforms; exemplars are stored before any Avalanche
     transform, so that replay augments them like new data.
 
-    While everything seen fits, everything is kept with weight 1. An experience whose embeddings
-    would take too much room is taken in by chunks. Small updates (fewer examples than a quarter of
-    the memory, as in online streams) enter ``buffer`` at once, with weight 1, in the place of the
-    exemplars picked last, and are pooled until a pursuit is worth its time; see :meth:`flush`.
+    While everything seen fits, everything is kept. An experience whose embeddings would take too
+    much room is taken in by chunks. The examples of small updates (fewer than a quarter of the
+    memory, as in online streams) are *pending* until there are enough of them for a pursuit:
+    ``buffer`` shows them at once, in the place of the exemplars picked last. They take part in a
+    pursuit when the stream ends, where :meth:`post_adapt` can know that; see :meth:`flush`.
 
     In a run with several processes (``torch.distributed``, as Avalanche's distributed training sets
-    it up) each rank embeds its share of the new examples, and all ranks end with the same memory.
+    it up) each rank embeds a part of the new examples, and all ranks end with the same memory.
     Updates, :meth:`flush` and :meth:`resize` are collective operations then: all ranks call them,
     with the same data. A state saved by any rank fits any number of ranks.
 
@@ -56,68 +59,73 @@ class GradientMatchingBuffer(OwningBuffer):
     :param embedding: a :class:`GradientEmbedding`; or ``"last-layer"`` or ``"random-projection"``,
         built from the strategy's model and criterion at the first update; or ``"local"``, gradients
         at the current weights, where the exemplars are embedded again at every update and stand for
-        the past. None is ``"last-layer"``, which costs less than projections and chooses as well
-        if it has about ten dimensions per exemplar: where the paper's 4 draws have fewer, up to 16
-        are taken, and up to 64 where 16 have fewer than two.
-    :param rule: "omp", the paper's, or "ols", orthogonal least squares, which matches the gradients
-        more closely but led to less accurate models with small memories.
+        the past (a given :class:`LocalEmbedding` does the same). None is ``"last-layer"``, which
+        costs less than projections and chooses as well if it has about ten dimensions per
+        exemplar: see :func:`~avalanche_gmc.buffers.embedding_choice.last_layer_draws`.
+    :param target: what the weighted exemplars shall match. "stream", the paper's: the sum over all
+        N examples seen; a weight says how many of them an exemplar stands for. "balanced": N times
+        the mean of the class means, for streams in which some classes have many more examples
+        than others. Weights then sum to about N as well, about N/K for each of K classes, and an
+        example of a class with N_c examples counts N/(K·N_c), also while everything is kept. So the
+        memory's part of a replay loss is the same for both targets; within it, all classes count
+        alike. It needs class labels, and keeps one sum of D numbers for each class.
     :param mode: "exact", the paper's picks, or "fast": another selection as good for all we
         measured, in about half the time.
-    :param nonnegative: whether weights must be ≥ 0, so that no example is unlearnt.
     :param chunk_size: the most new examples to embed and pursue at once. None takes as many as
         ``CHUNK_BYTES`` of embeddings allow.
     :param seed: of the embedding that is built here.
+    :param model_factory: a callable that returns a new model, from which an embedding that is built
+        here draws. Models with parameters that no ``reset_parameters()`` initialises need it.
     """
 
     def __init__(
         self,
         max_size: int,
-        embedding: GradientEmbedding | str | None = None,
+        embedding: GradientEmbedding | EmbeddingName | None = None,
         *,
-        rule: str = "omp",
-        mode: str = "exact",
-        nonnegative: bool = True,
+        target: Target = "stream",
+        mode: Mode = "exact",
         chunk_size: int | None = None,
         seed: int = 0,
+        model_factory: Callable[[], nn.Module] | None = None,
     ) -> None:
         super().__init__(max_size)
-        if rule not in RULES or mode not in MODES:
-            raise ValueError(
-                f"rule must be one of {RULES} and mode one of {MODES}, got {rule!r} and {mode!r}"
-            )
-        if chunk_size is not None and (not isinstance(chunk_size, int) or chunk_size < 1):
-            raise ValueError(
-                f"chunk_size must be an integer of at least 1 or None, got {chunk_size!r}"
-            )
+        for name, value, allowed in (("target", target, Target), ("mode", mode, Mode)):
+            if value not in get_args(allowed):
+                raise ValueError(f"{name} must be one of {get_args(allowed)}, got {value!r}")
+        if chunk_size is not None:
+            checked("chunk_size", chunk_size, least=1)
         self.chunk_size = chunk_size
-        self._pursuit = StreamingPursuit(rule=rule, mode=mode, nonnegative=nonnegative)
-        self._embedding = EmbeddingChoice(embedding, seed)
+        self.mode = mode
+        self._balanced = target == "balanced"
+        self._embedding = EmbeddingChoice(embedding, seed, model_factory)
         self._memory = Memory()
+        self._pieces = Pieces()
         self._view: tuple[Memory, int, Exemplars] | None = None
 
     @property
     def weights(self) -> Tensor:
-        """How many examples each exemplar of ``buffer`` stands for: n, float32."""
-        return self._memory.weights[self._memory.shown(self.max_size)].float()
+        """How much each exemplar of ``buffer`` counts in the target: n, float32."""
+        return self._memory.weights(self.max_size).float()
 
     @property
     def target(self) -> Tensor | None:
-        """The sum of the embeddings of everything seen: D, float64; None before the first example.
+        """What the weighted memory shall match: D, float64; None before the first example.
 
         With ``"local"``, at the last update's weights, the memory standing for the past.
         """
-        return self._memory.target
+        return self._memory.seen.target
 
     @property
     def num_seen(self) -> int:
         """How many examples were seen."""
-        return self._memory.num_seen
+        return self._memory.seen.num_seen
 
     @property
     def residual_norm(self) -> float:
         """What the last pursuit could not match, relative to its target's norm.
 
-        0 while everything seen is kept. Examples pooled since then are not in it.
+        0 while everything seen is kept. Examples that are pending since then are not in it.
         """
         return self._memory.residual_norm
 
@@ -126,29 +134,47 @@ class GradientMatchingBuffer(OwningBuffer):
         """How many exemplars of equal weight would be as diverse: ``(Σ w)² / Σ w²``."""
         return effective_size(self.weights)
 
+    def post_adapt(self, agent: Any, exp: Any) -> None:
+        """Take the examples of an experience into account; at the end of a stream, flush.
+
+        :param agent: the strategy, or None.
+        :param exp: an experience with a ``dataset``.
+        """
+        pieces = self._pieces.after(exp)
+        super().post_adapt(agent, exp)
+        self._pieces = pieces
+        if pieces.ends_with(exp):
+            self.flush()
+
     def _take_in(self, data: AvalancheDataset, strategy: Any) -> None:
-        ranks = running_ranks()
-        with self._all_or_nothing():
-            with in_one_step(ranks, "taking in new examples", lambda: self._facts_with(data)):
-                check_class_label(data)
-                embedding = self._embedding.resolve(strategy, self.max_size)
+        ranks, step = running_ranks(), "taking in new examples"
+        with self._embedding.uncalibrated_on_failure(fresh=self.num_seen == 0):
+            with ranks.in_step(step):
+                labels = ranks.together(step, lambda: self._labels(data))
+                embedding = ranks.together(
+                    step,
+                    lambda: self._embedding.resolve(strategy, self.max_size),
+                    lambda embedding: self._facts_with(data, embedding),
+                )
                 memory = self._memory
+                memory.seen.check_room(labels, embedding.dim)
                 if self._embedding.is_local and len(memory):
-                    again = embedded(memory.exemplars.dataset().eval(), embedding, ranks)
-                    memory = memory.embedded_again(whole(again))
-                for batch in self._batches(data, embedding, ranks):
-                    memory = self._pursuit.absorb(memory, batch, self.max_size)
-            self._embedding.keep(embedding)
-            self._memory = memory
+                    memory = self._embedded_again(embedding, ranks)
+                for chunk in self._chunks(data, labels, embedding, ranks):
+                    memory = absorb(memory, chunk, self.max_size, self.mode)
+            # In one line: an interrupt comes before or after it.
+            self._memory, self._embedding = memory, self._embedding.with_(embedding)
 
     def flush(self) -> None:
-        """Let the examples that were pooled take part in a pursuit now.
+        """Let the pending examples take part in a pursuit now.
 
-        At the end of an online stream it makes the memory what it would be without pooling.
+        An update through an experience (:meth:`post_adapt`, :meth:`update`) does so by itself where
+        the stream ends. After the last :meth:`update_from_dataset` of a stream, call this.
         """
-        ranks = running_ranks()
-        with in_one_step(ranks, "settling a memory", self._facts):
-            memory = self._pursuit.settle(self._memory, self.max_size, ranks)
+        ranks, step = running_ranks(), "flushing a memory"
+        with ranks.in_step(step):
+            ranks.together(step, self._facts, dict)
+            memory = without_pending(self._memory, self.max_size, self.mode, ranks)
         self._memory = memory
 
     def resize(self, strategy: Any, new_size: int) -> None:
@@ -158,38 +184,43 @@ class GradientMatchingBuffer(OwningBuffer):
         :param new_size: the new ``max_size``.
         """
         memory = self._memory
-        if checked_size(new_size) < self.max_size and len(memory) > new_size:
-            ranks = running_ranks()
-            facts = {**self._facts(), "new size": new_size}
-            with in_one_step(ranks, "resizing a memory", lambda: facts):
-                memory = self._pursuit.settle(memory, new_size, ranks)
-        with self._all_or_nothing():
-            self._memory, self.max_size = memory, new_size
-
-    @contextmanager
-    def _all_or_nothing(self) -> Iterator[None]:
-        """Leave the buffer as it was if anything fails, or the user interrupts it."""
-        before = self._memory, self.max_size
-        with self._embedding.restored_on_failure(settled=self.num_seen > 0):
-            try:
-                yield
-            except BaseException:
-                self._memory, self.max_size = before
-                raise
+        if checked("the size of a memory", new_size, least=0) < len(memory):
+            ranks, step = running_ranks(), "resizing a memory"
+            with ranks.in_step(step):
+                ranks.together(step, self._facts, lambda facts: {**facts, "new size": new_size})
+                if new_size < self.max_size:
+                    memory = without_pending(memory, new_size, self.mode, ranks)
+        self._memory, self.max_size = memory, new_size
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that a buffer made with the same options needs to go on from here."""
-        memory = {f.name: getattr(self._memory, f.name) for f in fields(Memory)}
-        return {"max_size": self.max_size, "embedding": self._embedding.state_dict(), **memory}
+        return {
+            "max_size": self.max_size,
+            "balanced": self._balanced,
+            "embedding": self._embedding.state_dict(),
+            "memory": self._memory.copied(),
+            "pieces": self._pieces,
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from where the buffer was that `state` came from.
 
         An embedding that is built from the strategy takes up its state at the next update.
         """
-        memory = Memory(**{f.name: state[f.name] for f in fields(Memory)})
-        self._embedding.load_state_dict(state["embedding"])
-        self._memory, self.max_size = memory, checked_size(state["max_size"])
+        if state["balanced"] != self._balanced:
+            saved = "balanced" if state["balanced"] else "stream"
+            raise ValueError(
+                f"the state is of a memory with target={saved!r}; make the buffer with the same"
+            )
+        size = checked("the size of a memory", state["max_size"], least=0)
+        memory, embedding = state["memory"].copied(), self._embedding.loaded(state["embedding"])
+        self._memory, self._embedding, self.max_size = memory, embedding, size
+        self._pieces = state["pieces"]
+
+    def _labels(self, data: AvalancheDataset) -> Tensor:
+        """The classes that the target tells apart: N, int64."""
+        check_targets(data)
+        return torch.tensor(class_labels(data) if self._balanced else [0] * len(data))
 
     def _facts(self) -> dict[str, object]:
         """What must be the same on all ranks."""
@@ -197,38 +228,49 @@ class GradientMatchingBuffer(OwningBuffer):
             "size of the memory": self.max_size,
             "number of examples seen": self.num_seen,
             "chunk size": self.chunk_size,
+            "mode of the pursuit": self.mode,
+            "target of the pursuit": "balanced" if self._balanced else "stream",
         }
 
-    def _facts_with(self, data: AvalancheDataset) -> dict[str, object]:
-        classes = class_labels(data) if "targets" in data._data_attributes else []
+    def _facts_with(self, data: AvalancheDataset, embedding: Any) -> dict[str, object]:
         return {
             **self._facts(),
+            **self._embedding.facts(embedding),
             "number of new examples": len(data),
-            "classes of the new examples": torch.tensor(classes, dtype=torch.long),
+            "targets of the new examples": digest(list(data._data_attributes.get("targets", ()))),
+            "new examples before their transforms": compared_examples(data),
         }
 
-    def _batches(
-        self, data: AvalancheDataset, embedding: Any, ranks: Ranks | None
-    ) -> Iterator[Batch]:
+    def _embedded_again(self, embedding: Any, ranks: OneRank) -> Memory:
+        memory = self._memory
+        exemplars = memory.picked.exemplars.concat(memory.pending.exemplars).dataset().eval()
+        own = embed_part(exemplars, embedding, ranks)
+        return memory.embedded_again(whole(of_all_ranks(own, ranks)))
+
+    def _chunks(
+        self, data: AvalancheDataset, labels: Tensor, embedding: Any, ranks: OneRank
+    ) -> Iterator[Chunk]:
         """The new examples in chunks of about equal size, embedded one after the other."""
         most = self.chunk_size or max(1, CHUNK_BYTES // (4 * embedding.dim))
         count = -(-len(data) // most)
         bounds = [len(data) * k // count for k in range(count + 1)]
-        batch: Batch | None = None
+        chunk: Chunk | None = None
         for first, last in itertools.pairwise(bounds):
             part = data if count == 1 else data.subset(list(range(first, last)))
-            new = Batch(data, first, embedded(part.eval(), embedding, ranks))
-            batch = new if batch is None else batch.joined(new)
+            own = embed_part(part.eval(), embedding, ranks)
+            sums = ClassSums.of(own, labels[first:last], ranks)
+            atoms = of_all_ranks(own, ranks)
+            new = Chunk(data, first, atoms, labels[first:last], sums, ranks)
+            chunk = new if chunk is None else chunk.concat(new)
             # A structured dictionary takes far less than 4·D bytes for each example.
-            full = self.chunk_size or batch.nbytes + new.nbytes > CHUNK_BYTES
+            full = self.chunk_size or chunk.embeddings.nbytes + atoms.nbytes > CHUNK_BYTES
             if full or last == len(data):
-                yield batch
-                batch = None
+                yield chunk
+                chunk = None
 
     def _shown(self) -> Exemplars:
         if self._view is None or self._view[:2] != (self._memory, self.max_size):
-            shown = self._memory.exemplars.take(self._memory.shown(self.max_size))
-            self._view = (self._memory, self.max_size, shown)
+            self._view = (self._memory, self.max_size, self._memory.shown(self.max_size))
         return self._view[2]
 
     def __getstate__(self) -> dict[str, Any]:

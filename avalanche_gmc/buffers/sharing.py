@@ -1,51 +1,57 @@
-"""One memory on several ranks: who embeds what, and how all learn of one's failure.
+"""One memory on several ranks: who embeds what.
 
 In Avalanche's distributed training every rank has the whole of each experience. Embedding it is the
-costly part and is shared; exemplars are then copied by each rank from its own data.
+costly part, so each rank embeds a part; exemplars are then copied by each rank from its own data.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from typing import Any
 
 from avalanche.benchmarks.utils import AvalancheDataset
 from avalanche.distributed import DistributedHelper
 
-from avalanche_gmc.collectives import Ranks
+from avalanche_gmc.collectives import OneRank, Ranks
 from avalanche_gmc.dictionary import Dictionary
 from avalanche_gmc.dictionary.sharded import ShardedDictionary
+from avalanche_gmc.exemplars import Exemplars
+
+COMPARED_EXAMPLES = 64
+"""How many of the new examples the ranks compare before they embed them, evenly spaced."""
 
 
-def running_ranks() -> Ranks | None:
-    """The ranks of this run, None if there is only one."""
-    return Ranks() if DistributedHelper.world_size > 1 else None
+def running_ranks() -> OneRank:
+    """The ranks of this run."""
+    return Ranks() if DistributedHelper.world_size > 1 else OneRank()
 
 
-@contextmanager
-def in_one_step(
-    ranks: Ranks | None, step: str, facts: Callable[[], Mapping[str, object]]
-) -> Iterator[None]:
-    """Begin with the same facts on all ranks, and leave with success only if all do."""
-    if ranks is None:
-        yield
-        return
-    ranks.together(step, facts, lambda known: known)
-    with ranks.in_step(step):
-        yield
+def compared_examples(data: AvalancheDataset) -> str:
+    """A digest of some examples, before Avalanche's transforms, which may be random."""
+    count = min(COMPARED_EXAMPLES, len(data))
+    return Exemplars.copy_of(data, (k * len(data) // count for k in range(count))).digest()
 
 
-def embedded(data: AvalancheDataset, embedding: Any, ranks: Ranks | None) -> Dictionary:
-    """The embeddings of a dataset, in its order; on several ranks, each one's share of them.
+def embed_part(data: AvalancheDataset, embedding: Any, ranks: OneRank) -> Dictionary:
+    """The embeddings of this rank's part of a dataset, in its order.
 
     :param data: at least one example, in the transform group to embed with.
     """
-    if ranks is None:
-        dictionary: Dictionary = embedding.embed(data)
-        return dictionary
-    if hasattr(embedding, "calibrate"):
-        # On the data that one process would take, not on this rank's share of it.
-        embedding.calibrate(data)
-    share = data.subset(list(ranks.share(len(data))))
-    return ShardedDictionary(embedding.embed(share), ranks)
+    part = data
+    if ranks.size > 1:
+        calibrate = getattr(embedding, "calibrate", None)
+        if calibrate is not None:
+            # On the data that one process would take, not on this rank's part of it.
+            calibrate(data)
+        part = data.subset(list(ranks.share(len(data))))
+    dictionary: Dictionary = embedding.embed(part)
+    return dictionary
+
+
+def of_all_ranks(own: Dictionary, ranks: OneRank) -> Dictionary:
+    """One dictionary of the atoms that the ranks have, each its own."""
+    return ShardedDictionary(own, ranks) if isinstance(ranks, Ranks) else own
+
+
+def split(dictionary: Dictionary, ranks: OneRank) -> Dictionary:
+    """The atoms of a dictionary that every rank has; on several ranks, each holds a part."""
+    return ShardedDictionary.split(dictionary, ranks) if isinstance(ranks, Ranks) else dictionary

@@ -11,10 +11,40 @@ matrix. A structured dictionary can therefore hold its atoms in a fraction of th
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import wraps
+from typing import Any, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 from typing_extensions import Self
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def plain_arithmetic(function: Function) -> Function:
+    """Run a function without gradients and in the precision of its tensors, whatever the caller's
+    ``torch.autocast`` says."""
+
+    @wraps(function)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        with torch.no_grad(), ExitStack() as stack:
+            for kind in _autocast_kinds():
+                stack.enter_context(torch.autocast(kind, enabled=False))
+            return function(*args, **kwargs)
+
+    return run  # type: ignore[return-value]
+
+
+def _autocast_kinds() -> list[str]:
+    """The kinds of devices for which the caller has switched ``torch.autocast`` on."""
+    try:
+        return [kind for kind in ("cpu", "cuda") if torch.is_autocast_enabled(kind)]
+    except TypeError:  # before torch 2.4
+        enabled = {"cpu": torch.is_autocast_cpu_enabled(), "cuda": torch.is_autocast_enabled()}
+        return [kind for kind, yes in enabled.items() if yes]
 
 
 class Dictionary(ABC):
@@ -70,6 +100,10 @@ class Dictionary(ABC):
         """The atoms of this dictionary followed by those of ``other``."""
 
     @abstractmethod
+    def scaled(self, factors: Tensor) -> Dictionary:
+        """The same atoms, each multiplied by a factor: N, float64."""
+
+    @abstractmethod
     def to(self, device: torch.device | str) -> Self:
         """The same dictionary on another device."""
 
@@ -101,9 +135,28 @@ def widest(device: torch.device) -> torch.dtype:
     return torch.float32 if device.type == "mps" else torch.float64
 
 
-def check_floating(name: str, tensor: Tensor) -> None:
-    if tensor.dtype not in (torch.float32, torch.float64):
+def floating(name: str, values: Tensor | np.ndarray[Any, Any]) -> Tensor:
+    """A float32 or float64 tensor without gradients; narrower floating-point types become float32.
+
+    :param values: a tensor or a NumPy array.
+    """
+    if not isinstance(values, (Tensor, np.ndarray)):
+        raise ValueError(
+            f"{name} must be a tensor or a NumPy array of float32 or float64, got "
+            f"{type(values).__name__}."
+        )
+    tensor = torch.as_tensor(values).detach()
+    if not tensor.is_floating_point():
         raise ValueError(f"{name} must be float32 or float64, got {tensor.dtype}; cast them first.")
+    return tensor if tensor.dtype in (torch.float32, torch.float64) else tensor.float()
+
+
+def row_norms(rows: Tensor) -> Tensor:
+    """Euclidean norms in the widest type of the device, for rows of any scale: N×D → N."""
+    wide = rows.to(widest(rows.device))
+    largest = wide.abs().amax(dim=1).clamp_min(torch.finfo(wide.dtype).tiny)
+    norms: Tensor = torch.linalg.vector_norm(wide / largest[:, None], dim=1) * largest
+    return norms
 
 
 def check_same(what: str, ours: object, theirs: object) -> None:

@@ -2,25 +2,38 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import torch
 from torch import Tensor
 from typing_extensions import Self
 
-from avalanche_gmc.dictionary.base import Dictionary, check_floating, check_same, widest
+from avalanche_gmc.dictionary.base import (
+    Dictionary,
+    check_same,
+    floating,
+    plain_arithmetic,
+    row_norms,
+    widest,
+)
 
 BLOCK_ROWS = 512
+FEWEST_COLUMNS = 16
+"""Products with 2 to 15 columns take longer than with 16 on the CPUs that were tried: they are
+filled up with zeros."""
 
 
 class DenseDictionary(Dictionary):
     """Atoms held as the rows of a matrix.
 
-    :param atoms: N×D, float32 or float64.
+    :param atoms: N×D, a tensor or a NumPy array of float32 or float64.
     """
 
-    def __init__(self, atoms: Tensor) -> None:
+    def __init__(self, atoms: Tensor | np.ndarray[Any, Any]) -> None:
+        atoms = floating("atoms", atoms)
         if atoms.ndim != 2:
             raise ValueError(f"atoms must be a matrix N×D, got shape {tuple(atoms.shape)}.")
-        check_floating("atoms", atoms)
         self.atoms = atoms
 
     @property
@@ -43,25 +56,28 @@ class DenseDictionary(Dictionary):
     def nbytes(self) -> int:
         return self.atoms.nbytes
 
+    @plain_arithmetic
     def correlate(self, vectors: Tensor) -> Tensor:
         vectors = vectors.to(self.atoms).contiguous()
         if vectors.ndim == 1 or self.device.type != "cpu":
             return self.atoms @ vectors
+        count = vectors.shape[1]
+        if 1 < count < FEWEST_COLUMNS:
+            vectors = torch.nn.functional.pad(vectors, (0, FEWEST_COLUMNS - count))
         # Products of a tall matrix with a few columns run up to 1.5 times faster in blocks of rows.
         result = self.atoms.new_empty(self.num_atoms, vectors.shape[1])
         for start in range(0, self.num_atoms, BLOCK_ROWS):
             block = slice(start, start + BLOCK_ROWS)
             torch.mm(self.atoms[block], vectors, out=result[block])
-        return result
+        return result[:, :count]
 
     def norms(self) -> Tensor:
         # Much faster than in float64; rows whose squares leave the range are done again.
         norms: Tensor = torch.linalg.vector_norm(self.atoms, dim=1).to(widest(self.device))
-        if self.dtype == torch.float32:
-            extreme = ((norms < 1e-15) | (norms > 1e15) | norms.isnan()).nonzero()[:, 0]
-            for part in torch.split(extreme, BLOCK_ROWS):
-                rows = self.atoms[part].to(norms.dtype)
-                norms[part] = torch.linalg.vector_norm(rows, dim=1)
+        low, high = (1e-15, 1e15) if self.dtype == torch.float32 else (1e-150, 1e150)
+        extreme = ((norms < low) | (norms > high) | norms.isnan()).nonzero()[:, 0]
+        for part in torch.split(extreme, BLOCK_ROWS):
+            norms[part] = row_norms(self.atoms[part])
         return norms
 
     def rows(self, indices: Tensor) -> Tensor:
@@ -77,6 +93,13 @@ class DenseDictionary(Dictionary):
         check_same("dimension", self.dim, other.dim)
         check_same("dtype", self.dtype, other.dtype)
         return type(self)(torch.cat([self.atoms, other.atoms]))
+
+    def scaled(self, factors: Tensor) -> Self:
+        result = torch.empty_like(self.atoms)
+        for start in range(0, self.num_atoms, BLOCK_ROWS):
+            block = slice(start, start + BLOCK_ROWS)
+            result[block] = self.atoms[block].to(factors) * factors[block, None]
+        return type(self)(result)
 
     def to(self, device: torch.device | str) -> Self:
         return type(self)(self.atoms.to(device))

@@ -12,7 +12,14 @@ import torch
 from torch import Tensor
 from typing_extensions import Self
 
-from avalanche_gmc.dictionary.base import Dictionary, check_floating, check_same, widest
+from avalanche_gmc.dictionary.base import (
+    Dictionary,
+    check_same,
+    floating,
+    plain_arithmetic,
+    row_norms,
+    widest,
+)
 
 CHUNK_ELEMENTS = 2**23
 """Temporaries stay below this many numbers (32 MiB of float32)."""
@@ -28,12 +35,12 @@ class LastLayerDictionary(Dictionary):
     """
 
     def __init__(self, errors: Tensor, features: Tensor) -> None:
+        errors, features = floating("errors", errors), floating("features", features)
         if errors.ndim != 3 or features.ndim != 3 or errors.shape[:2] != features.shape[:2]:
             raise ValueError(
                 "errors must be S×N×K and features S×N×H with the same S and N, "
                 f"got shapes {tuple(errors.shape)} and {tuple(features.shape)}."
             )
-        check_floating("errors", errors)
         check_same("dtype", errors.dtype, features.dtype)
         check_same("device", errors.device, features.device)
         self.errors = errors
@@ -59,6 +66,7 @@ class LastLayerDictionary(Dictionary):
     def nbytes(self) -> int:
         return self.errors.nbytes + self.features.nbytes
 
+    @plain_arithmetic
     def correlate(self, vectors: Tensor) -> Tensor:
         # <e ⊗ f, V> = e · (V f): one product of the features with all vectors at once, then a
         # weighted sum over the K outputs.
@@ -74,12 +82,11 @@ class LastLayerDictionary(Dictionary):
         return result[:, 0] if vectors.ndim == 1 else result
 
     def norms(self) -> Tensor:
-        wide = widest(self.device)
-        errors = torch.linalg.vector_norm(self.errors, dim=2, dtype=wide)
-        features = torch.linalg.vector_norm(self.features, dim=2, dtype=wide)
-        norms: Tensor = torch.linalg.vector_norm(errors * features, dim=0)
-        return norms
+        draws = zip(self.errors, self.features, strict=True)
+        parts = [row_norms(errors) * row_norms(features) for errors, features in draws]
+        return row_norms(torch.stack(parts, dim=1))
 
+    @plain_arithmetic
     def rows(self, indices: Tensor) -> Tensor:
         errors, features = self.errors[:, indices], self.features[:, indices]
         return torch.einsum("smk,smh->mskh", errors, features).reshape(len(indices), self.dim)
@@ -111,6 +118,14 @@ class LastLayerDictionary(Dictionary):
         (draws, _, outputs), features = self.errors.shape, self.features.shape[2]
         both = packed.view(len(packed), draws, outputs + features).transpose(0, 1)
         return type(self)(both[:, :, :outputs].contiguous(), both[:, :, outputs:].contiguous())
+
+    def scaled(self, factors: Tensor) -> Self:
+        # The square root to each side: neither leaves the range of its type.
+        root = factors.sqrt()[:, None]
+        return type(self)(
+            (self.errors.to(root) * root).to(self.dtype),
+            (self.features.to(root) * root).to(self.dtype),
+        )
 
     def to(self, device: torch.device | str) -> Self:
         return type(self)(self.errors.to(device), self.features.to(device))

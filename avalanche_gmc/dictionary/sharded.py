@@ -1,8 +1,8 @@
 """A dictionary whose atoms are spread over the processes of a group.
 
-Letters: N atoms on all ranks together, D dimensions, m chosen atoms, P numbers that make an atom.
+Letters: N atoms on all ranks together, D dimensions, m chosen atoms, P floats that make an atom.
 
-Atoms are known by their numbers in the whole, 0 to N−1. What a rank holds never leaves it, except
+Atoms are known by their ids in the whole, 0 to N−1. What a rank holds never leaves it, except
 for the few atoms that all ranks ask for together.
 """
 
@@ -31,7 +31,7 @@ class ShardedDictionary(Dictionary):
 
     :param local: the atoms of this rank, maybe none; the same kind, dimension and precision on all.
     :param process_group: of ``torch.distributed``; None is the default group.
-    :param numbers: the places of this rank's atoms in the whole, ascending: all ranks together
+    :param ids: the places of this rank's atoms in the whole, ascending: all ranks together
         have 0 to N−1. None puts the atoms of rank 0 first, then those of rank 1, and so on.
     """
 
@@ -40,18 +40,18 @@ class ShardedDictionary(Dictionary):
         local: Dictionary,
         process_group: Any = None,
         *,
-        numbers: Tensor | None = None,
+        ids: Tensor | None = None,
     ) -> None:
         self.ranks = process_group if isinstance(process_group, Ranks) else Ranks(process_group)
-        numbering = "by rank" if numbers is None else "given"
+        numbering = "by rank" if ids is None else "given"
         self.local = self.ranks.together(
             MAKING,
-            lambda: _checked(local, numbers),
-            lambda checked: {**_facts(checked), "numbering": numbering},
+            lambda: _checked(local, ids),
+            lambda checked: {**_facts(checked), "ids": numbering},
         )
-        self.numbers = self._count_atoms()
-        if numbers is not None:
-            self.numbers = self._checked_numbers(numbers.to(self.numbers))
+        self.ids = self._count_atoms()
+        if ids is not None:
+            self.ids = self._checked_ids(ids.to(self.ids))
 
     @classmethod
     def split(cls, whole: Dictionary, process_group: Any = None) -> Self:
@@ -89,11 +89,11 @@ class ShardedDictionary(Dictionary):
 
     def held(self, indices: Tensor) -> tuple[Tensor, Tensor]:
         """Which of some atoms this rank holds: their places in ``indices``, and in ``local``."""
-        if len(self.numbers) == 0:
+        if len(self.ids) == 0:
             nothing = indices.new_empty(0)
             return nothing, nothing
-        places = torch.searchsorted(self.numbers, indices).clamp_max_(len(self.numbers) - 1)
-        here = (self.numbers[places] == indices).nonzero()[:, 0]
+        places = torch.searchsorted(self.ids, indices).clamp_max_(len(self.ids) - 1)
+        here = (self.ids[places] == indices).nonzero()[:, 0]
         return here, places[here]
 
     def correlate(self, vectors: Tensor) -> Tensor:
@@ -135,11 +135,14 @@ class ShardedDictionary(Dictionary):
         return self.unpacked(self.packed(indices))
 
     def concat(self, other: Self) -> Self:
-        numbers = torch.cat([self.numbers, other.numbers + len(self)])
-        return type(self)(self.local.concat(other.local), self.ranks, numbers=numbers)
+        ids = torch.cat([self.ids, other.ids + len(self)])
+        return type(self)(self.local.concat(other.local), self.ranks, ids=ids)
+
+    def scaled(self, factors: Tensor) -> Self:
+        return type(self)(self.local.scaled(factors[self.ids]), self.ranks, ids=self.ids)
 
     def to(self, device: torch.device | str) -> Self:
-        return type(self)(self.local.to(device), self.ranks, numbers=self.numbers.to(device))
+        return type(self)(self.local.to(device), self.ranks, ids=self.ids.to(device))
 
     def _count_atoms(self) -> Tensor:
         """Learn how many atoms there are; number this rank's by rank order."""
@@ -150,37 +153,37 @@ class ShardedDictionary(Dictionary):
         before = sum(size for size, _ in counts[: self.ranks.rank])
         return torch.arange(before, before + size, device=self.device)
 
-    def _checked_numbers(self, numbers: Tensor) -> Tensor:
-        # 0 to N−1 in any order have the same sum and sum of squares (in 64-bit arithmetic).
-        sums = [(numbers - self.numbers).sum(), (numbers**2 - self.numbers**2).sum()]
-        outside = ((numbers < 0) | (numbers >= len(self))).any().long()
-        found = self.ranks.gather(MAKING, torch.stack([*sums, outside]).cpu())
-        if any(torch.stack([part for (part,) in found]).sum(dim=0).tolist()):
+    def _checked_ids(self, ids: Tensor) -> Tensor:
+        holders = torch.zeros(len(self), dtype=torch.long)
+        inside = bool(((ids >= 0) & (ids < len(self))).all())
+        if inside:
+            holders[ids.cpu()] = 1
+        # Integers, so that two holders of an atom show as 2.
+        if bool((self.ranks.merge(MAKING, holders)[0] != 1).any()):
             raise RankValueError(
-                f"{MAKING}: the numbers of all ranks together must be 0 to {len(self) - 1}, "
-                "each once."
+                f"{MAKING}: the ids of all ranks together must be 0 to {len(self) - 1}, each once."
             )
-        return numbers
+        return ids
 
     def _from_all(self, step: str, own: Tensor) -> Tensor:
         whole = own.new_zeros(len(self), *own.shape[1:])
-        return self.ranks.merge(step, whole.index_copy_(0, self.numbers, own))[0]
+        return self.ranks.merge(step, whole.index_copy_(0, self.ids, own))[0]
 
 
-def _checked(local: Dictionary, numbers: Tensor | None) -> Dictionary:
+def _checked(local: Dictionary, ids: Tensor | None) -> Dictionary:
     if not isinstance(local, Dictionary) or isinstance(local, ShardedDictionary):
         raise ValueError(
             "the local part must be a dictionary of this rank's own, such as a DenseDictionary, "
             f"got {type(local).__name__}."
         )
-    if numbers is not None:
-        if numbers.shape != (len(local),) or numbers.dtype != torch.long:
+    if ids is not None:
+        if ids.shape != (len(local),) or ids.dtype != torch.long:
             raise ValueError(
-                f"numbers must be one int64 for each of the {len(local)} atoms, "
-                f"got {numbers.dtype} of shape {tuple(numbers.shape)}."
+                f"ids must be one int64 for each of the {len(local)} atoms, "
+                f"got {ids.dtype} of shape {tuple(ids.shape)}."
             )
-        if bool((numbers[1:] <= numbers[:-1]).any()):
-            raise ValueError("numbers must ascend.")
+        if bool((ids[1:] <= ids[:-1]).any()):
+            raise ValueError("ids must ascend.")
     return local
 
 
@@ -191,5 +194,5 @@ def _facts(local: Dictionary) -> dict[str, object]:
         "kind of dictionary": type(local).__name__,
         "dimension": local.dim,
         "dtype": local.dtype,
-        "numbers per atom": local.packed(empty).shape[1],
+        "floats per atom": local.packed(empty).shape[1],
     }

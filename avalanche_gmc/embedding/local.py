@@ -46,6 +46,11 @@ class LocalEmbedding(GradientEmbedding):
         self._inner: GradientEmbedding = REDUCTIONS[reduction](
             lambda: current, draws=1, save_draws=True, **options
         )
+        self._options = {"reduction": reduction, **options}
+
+    def at(self, model: nn.Module) -> LocalEmbedding:
+        """The same embedding at the present weights of a model."""
+        return LocalEmbedding(model, **self._options)
 
     @property
     def dim(self) -> int:

@@ -18,7 +18,7 @@ from avalanche.benchmarks.utils.transforms import (
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from avalanche_gmc.exemplars.owned import _OwnedSamples
+from avalanche_gmc.exemplars.values import OwnedValues
 
 _FIXED_TORCHVISION = frozenset(
     {
@@ -50,7 +50,7 @@ def _is_fixed(source: Any, group: str) -> bool:
             _is_fixed(part, group) for part in source._datasets
         )
     # A subclass may do anything in __getitem__.
-    return type(source) in (TensorDataset, _OwnedSamples)
+    return type(source) in (TensorDataset, OwnedValues)
 
 
 def _is_fixed_transform(transform: Any) -> bool:

@@ -21,9 +21,9 @@ import numpy as np
 import torch
 from avalanche.benchmarks.utils import AvalancheDataset
 from avalanche.benchmarks.utils.data_attribute import DataAttribute
-from PIL import Image
 
 from avalanche_gmc.exemplars.transform_levels import Levels, current_group, key, lay_over, locate
+from avalanche_gmc.exemplars.values import OwnedValues, copied, digest
 
 WEIGHTS = "exemplar_weights"
 """The data attribute in which :func:`with_weights` puts the weights."""
@@ -133,9 +133,15 @@ class Exemplars:
                 f"the exemplars have the data attributes {sorted(mine.attributes)} and the new "
                 f"examples {sorted(theirs.attributes)}; give every experience the same attributes"
             )
+        own = self._items
         places = [list(mine.attributes).index(name) for name in theirs.attributes]
-        own = (e._replace(attributes=tuple(e.attributes[p] for p in places)) for e in self._items)
+        if places != sorted(places):
+            own = [e._replace(attributes=tuple(e.attributes[p] for p in places)) for e in own]
         return Exemplars(_with_shared_levels([*own, *other._items]), theirs)
+
+    def digest(self) -> str:
+        """A short text, equal for equal samples and attributes in equal order."""
+        return digest([(item.sample, item.attributes) for item in self._items])
 
     def dataset(self) -> AvalancheDataset:
         """The exemplars as an AvalancheDataset, the same object at every call."""
@@ -146,7 +152,9 @@ class Exemplars:
     def _build(self) -> AvalancheDataset:
         layout = self._known_layout
         attributes = [
-            DataAttribute([e.attributes[k] for e in self._items], name, use_in_getitem=shown)
+            DataAttribute(
+                OwnedValues(e.attributes[k] for e in self._items), name, use_in_getitem=shown
+            )
             for k, (name, shown) in enumerate(layout.attributes.items())
         ]
         owned = layout.dataset_class(
@@ -173,16 +181,13 @@ def check_dataset(dataset: Any) -> None:
         )
 
 
-class _OwnedSamples(list[Any]):
-    """A leaf whose samples are copies already: they need not be copied again."""
-
-
 def _copy_exemplar(dataset: AvalancheDataset, index: int) -> _Exemplar:
     leaf, position, levels = locate(dataset, index)
-    sample = leaf[position]
-    if not isinstance(leaf, _OwnedSamples):
-        sample = _own_sample(sample)
-    attributes = tuple(_own(attribute[index]) for attribute in dataset._data_attributes.values())
+    if isinstance(leaf, OwnedValues):
+        sample = leaf.original(position)
+    else:
+        sample = _own_sample(leaf[position])
+    attributes = tuple(copied(attribute[index]) for attribute in dataset._data_attributes.values())
     return _Exemplar(sample, attributes, levels)
 
 
@@ -193,30 +198,20 @@ def _own_sample(sample: Any) -> tuple[Any, ...]:
             "other samples cannot be kept in a memory"
         )
     # A tuple, because AvalancheDataset.__getitem__ appends attributes to list samples in place.
-    return tuple(_own(value) for value in sample)
-
-
-def _own(value: Any) -> Any:
-    """Copy what may be a view of something larger."""
-    if isinstance(value, torch.Tensor):
-        return value.detach().clone()
-    if isinstance(value, (np.ndarray, Image.Image)):
-        return value.copy()  # Image.fromarray shares the array's memory
-    if isinstance(value, dict):
-        return {name: _own(item) for name, item in value.items()}
-    if type(value) in (tuple, list):
-        return type(value)(_own(item) for item in value)
-    return value
+    return tuple(copied(value) for value in sample)
 
 
 def _with_shared_levels(items: list[_Exemplar]) -> list[_Exemplar]:
     """Equal levels become one object, which then tells exemplars with equal transforms."""
-    by_identity: dict[int, Levels] = {}
     by_key: dict[Any, Levels] = {}
-    for item in items:
-        if id(item.levels) not in by_identity:
-            by_identity[id(item.levels)] = by_key.setdefault(key(item.levels), item.levels)
-    return [item._replace(levels=by_identity[id(item.levels)]) for item in items]
+    distinct = {id(item.levels): item.levels for item in items}
+    shared = {known: by_key.setdefault(key(one), one) for known, one in distinct.items()}
+    return [
+        item
+        if shared[id(item.levels)] is item.levels
+        else item._replace(levels=shared[id(item.levels)])
+        for item in items
+    ]
 
 
 def _transformed(items: list[_Exemplar]) -> AvalancheDataset:
@@ -225,7 +220,7 @@ def _transformed(items: list[_Exemplar]) -> AvalancheDataset:
     for i, item in enumerate(items):
         members[id(item.levels)].append(i)
     leaves = [
-        lay_over(_OwnedSamples(items[i].sample for i in group), items[group[0]].levels)
+        lay_over(OwnedValues(items[i].sample for i in group), items[group[0]].levels)
         for group in members.values()
     ]
     if len(leaves) == 1:

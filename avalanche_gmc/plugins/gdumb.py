@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from avalanche_gmc.exemplars import with_weights
+from avalanche_gmc.exemplars import WEIGHTS, with_weights
+from avalanche_gmc.plugins.base import WeightedLossPlugin
 from avalanche_gmc.plugins.loading import gathering
 from avalanche_gmc.plugins.policy import resolve_policy, update_memory
+from avalanche_gmc.plugins.redraw import Factory
 from avalanche_gmc.plugins.restart import Restart
 from avalanche_gmc.plugins.stream_end import StreamEnd
-from avalanche_gmc.plugins.weighted_loss import WeightedLossPlugin, memory_weights
+from avalanche_gmc.plugins.weighted_loss import check_criterion, memory_weights
+
+if TYPE_CHECKING:
+    from avalanche.training.storage_policy import ExemplarsBuffer
+    from avalanche.training.templates import SupervisedTemplate
 
 TRAIN_ON = ("every", "last")
 
@@ -37,71 +43,84 @@ class CoresetGDumbPlugin(WeightedLossPlugin, supports_distributed=True):  # type
     :param storage_policy: any ``ExemplarsBuffer`` of that size; a ``GradientMatchingBuffer`` by
         default.
     :param init: "fresh": new initial parameters for each training, by the modules'
-        ``reset_parameters()``; all randomness of a training comes from `seed` then, and the global
-        generators are as before when it ends. "same": return to the parameters of the first
-        training, as Avalanche does; the choice for pretrained models.
+        ``reset_parameters()`` or by `model_factory`; all randomness of a training comes from `seed`
+        then, and the global generators are as before when it ends. "same": return to the parameters
+        of the first training, as Avalanche does; the choice for pretrained models.
     :param train_on: "every": train at every experience. "last": only curate until the last
         experience of the stream. Only the final memory matters for the final model; with
         ``init="fresh"`` it is identical. The model is not trained in between.
     :param seed: the seed of the default policy and of the fresh draws. Runs that should differ need
         different seeds here.
+    :param model_factory: a callable that returns a new model of the same kind, such as
+        ``lambda: MyModel()``. Models with parameters that no ``reset_parameters()`` initialises,
+        such as the class token of a vision transformer, need it for fresh draws; the default policy
+        uses it too.
     """
 
     def __init__(
         self,
         mem_size: int = 200,
-        storage_policy: Any = None,
+        storage_policy: ExemplarsBuffer | None = None,
         *,
         init: str = "fresh",
         train_on: str = "every",
         seed: int = 0,
+        model_factory: Factory | None = None,
     ) -> None:
         super().__init__()
         if train_on not in TRAIN_ON:
             raise ValueError(f"train_on must be one of {TRAIN_ON}, got {train_on!r}")
         self.mem_size = mem_size
-        self.storage_policy = resolve_policy(mem_size, storage_policy, seed)
+        self._restart = Restart(init, seed, model_factory)
+        self.storage_policy = resolve_policy(mem_size, storage_policy, seed, model_factory)
         self.train_on = train_on
-        self._restart = Restart(init, seed)
         self._stream_end = StreamEnd()
         self._num_experiences = 0
         self._skip = False
         self._in_training = False
 
-    def before_training(self, strategy: Any, **kwargs: Any) -> None:
+    def before_training(self, strategy: SupervisedTemplate, **kwargs: Any) -> None:
+        super().before_training(strategy, **kwargs)
+        if getattr(self.storage_policy, "weights", None) is not None:
+            check_criterion(strategy._criterion)
         self._in_training = True
 
-    def after_training(self, strategy: Any, **kwargs: Any) -> None:
+    def after_training(self, strategy: SupervisedTemplate, **kwargs: Any) -> None:
         self._in_training = False
 
-    def after_train_dataset_adaptation(self, strategy: Any, **kwargs: Any) -> None:
+    def after_train_dataset_adaptation(self, strategy: SupervisedTemplate, **kwargs: Any) -> None:
         """Update the memory; it is the data to train on."""
         # Policies may look at the model, which Avalanche would adapt (grow heads) only later.
         strategy.check_model_and_optimizer(**kwargs)
         update_memory(self.storage_policy, strategy)
         weights = memory_weights(self.storage_policy)
-        strategy.adapted_dataset = self.storage_policy.buffer
-        self.expect_no_weights()
-        if weights is not None:
-            strategy.adapted_dataset = with_weights(strategy.adapted_dataset, weights.tolist())
-            self.expect_weights(strategy, strategy.adapted_dataset)
+        memory = self.storage_policy.buffer
+        self._weighted = weights is not None
+        strategy.adapted_dataset = (
+            memory if weights is None else with_weights(memory, weights.tolist())
+        )
 
-    def before_training_exp(self, strategy: Any, **kwargs: Any) -> None:
+    def before_training_exp(self, strategy: SupervisedTemplate, **kwargs: Any) -> None:
         """Re-initialise, unless this experience is for curating only."""
+        data = strategy.adapted_dataset
+        if self._weighted and WEIGHTS not in data._data_attributes:
+            raise ValueError(
+                "another plugin replaced the data that CoresetGDumbPlugin chose, or joined them "
+                "with data that have no weights; remove that plugin, or use a storage policy "
+                "without weights"
+            )
         self._skip = self.train_on == "last" and not self._stream_end.reached(strategy.experience)
         if not self._skip:
-            strategy.dataloader = gathering(strategy.dataloader)
+            strategy.dataloader = gathering(strategy.dataloader, data=data)
             self._restart.begin(strategy, self._num_experiences)
         self._num_experiences += 1
 
-    def before_training_epoch(self, strategy: Any, **kwargs: Any) -> None:
+    def before_training_epoch(self, strategy: SupervisedTemplate, **kwargs: Any) -> None:
         if self._skip:
             strategy.stop_training()
 
-    def after_training_exp(self, strategy: Any, **kwargs: Any) -> None:
-        self._restart.end()
-
-    def before_eval(self, strategy: Any, **kwargs: Any) -> None:
+    def before_eval(self, strategy: SupervisedTemplate, **kwargs: Any) -> None:
+        super().before_eval(strategy, **kwargs)
         if self._skip and not self._in_training:
             warnings.warn(
                 "the model is evaluated without having been trained on the memory, because "

@@ -1,15 +1,25 @@
-"""Experience replay with any storage policy, each side counting for what it stands for."""
+"""Experience replay with any storage policy; the loss weights current data and memory."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from avalanche.benchmarks.utils.data_loader import ReplayDataLoader
 
 from avalanche_gmc.exemplars import with_weights
+from avalanche_gmc.plugins.base import WeightedLossPlugin
 from avalanche_gmc.plugins.loading import gathering
-from avalanche_gmc.plugins.policy import resolve_policy, update_memory
-from avalanche_gmc.plugins.weighted_loss import WeightedLossPlugin, memory_weights
+from avalanche_gmc.plugins.policy import (
+    checked_count,
+    rehearse_update,
+    resolve_policy,
+    update_memory,
+)
+from avalanche_gmc.plugins.weighted_loss import check_criterion, memory_weights
+
+if TYPE_CHECKING:
+    from avalanche.training.storage_policy import ExemplarsBuffer
+    from avalanche.training.templates import SupervisedTemplate
 
 LOADER_OPTIONS = ("pin_memory", "persistent_workers", "ffcv_args")
 
@@ -22,9 +32,24 @@ class CoresetReplayPlugin(WeightedLossPlugin, supports_distributed=True):  # typ
     ``(1-share)·mean(current) + share·mean(w·memory)`` where w are the policy's ``weights`` divided
     by their mean, or 1 for a policy without weights.
 
-    In distributed training each rank draws `batch_size` and `batch_size_mem` rows of its share, and
-    all ranks must end with the same memory: a ``GradientMatchingBuffer`` sees to it, and so do
-    policies that depend on nothing but the data and a seed of their own.
+    **The share matters as much as the memory.** It says how the loss is divided between the current
+    experience and everything before it.
+
+    - ``memory_share="stream"``, the default: ``N_past / (N_past + N_now)``, counted in examples of
+      the stream. After nine experiences of equal size the memory makes up nine tenths of the loss,
+      so that the whole loss estimates the mean over the stream so far.
+    - ``memory_share="batch"``, as Avalanche does: every row of a minibatch counts alike. With as
+      many memory rows as current rows the memory makes up one half, at the tenth experience as at
+      the second, so that each old experience counts for less and less.
+    - A number, for streams whose newest data matter more or less than that: ``memory_share=0.3``
+      leaves 0.7 of the loss to the current experience.
+
+    The share changes the loss, not the minibatches: `batch_size_mem` says from how many rows the
+    memory's part is estimated, at every share but "batch".
+
+    In distributed training each rank draws `batch_size` and `batch_size_mem` rows of its part of
+    the data, and all ranks must end with the same memory: a ``GradientMatchingBuffer`` sees to it,
+    and so do policies that depend on nothing but the data and a seed of their own.
 
     :param mem_size: the number of exemplars.
     :param batch_size: current rows per minibatch; the strategy's ``train_mb_size`` by default.
@@ -32,9 +57,9 @@ class CoresetReplayPlugin(WeightedLossPlugin, supports_distributed=True):  # typ
     :param task_balanced_dataloader: draw the same number of memory rows for each task.
     :param storage_policy: any ``ExemplarsBuffer`` of that size; a ``GradientMatchingBuffer`` by
         default.
-    :param memory_share: the memory's part of the loss. "stream": N_past : N_now, the part of the
-        stream that it stands for. A float between 0 and 1: that part. "batch": every row counts for
-        itself, so the part is that of the memory's rows in the minibatch (Avalanche's behaviour).
+    :param memory_share: the memory's part of the loss, see above: "stream", the part of the stream
+        that came before; a number between 0 and 1; or "batch", the part of the minibatch's rows.
+    :param seed: the seed of the default policy. Runs that should differ need different seeds here.
     """
 
     def __init__(
@@ -43,36 +68,48 @@ class CoresetReplayPlugin(WeightedLossPlugin, supports_distributed=True):  # typ
         batch_size: int | None = None,
         batch_size_mem: int | None = None,
         task_balanced_dataloader: bool = False,
-        storage_policy: Any = None,
+        storage_policy: ExemplarsBuffer | None = None,
         *,
         memory_share: str | float = "stream",
+        seed: int = 0,
     ) -> None:
         super().__init__()
+        for name, size in (("batch_size", batch_size), ("batch_size_mem", batch_size_mem)):
+            if size is not None:
+                checked_count(name, size)
         self.mem_size = mem_size
         self.batch_size = batch_size
         self.batch_size_mem = batch_size_mem
         self.task_balanced_dataloader = task_balanced_dataloader
-        self.storage_policy = resolve_policy(mem_size, storage_policy)
-        self.memory_share = _check_share(memory_share)
+        self.storage_policy = resolve_policy(mem_size, storage_policy, seed)
+        self.memory_share = _checked_share(memory_share)
         self._num_seen = len(self.storage_policy.buffer)
+        self._rehearsed = False
+
+    def before_training(self, strategy: SupervisedTemplate, **kwargs: Any) -> None:
+        super().before_training(strategy, **kwargs)
+        has_weights = getattr(self.storage_policy, "weights", None) is not None
+        if has_weights or self.memory_share != "batch":
+            check_criterion(strategy._criterion)
 
     def before_training_exp(
         self,
-        strategy: Any,
+        strategy: SupervisedTemplate,
         num_workers: int = 0,
         shuffle: bool = True,
         drop_last: bool = False,
         **kwargs: Any,
     ) -> None:
         """Load minibatches of current data and memory."""
-        self.expect_no_weights()
+        self._check(strategy)
+        self._weighted = False
         memory = self.storage_policy.buffer
         if len(memory) == 0:
             return
         weights = memory_weights(self.storage_policy)
         if weights is not None or self.memory_share != "batch":
             memory = with_weights(memory, 1.0 if weights is None else weights.tolist())
-            self.expect_weights(strategy, memory)
+            self._weighted = True
         loader = ReplayDataLoader(
             strategy.adapted_dataset,
             memory,
@@ -85,14 +122,28 @@ class CoresetReplayPlugin(WeightedLossPlugin, supports_distributed=True):  # typ
             drop_last=drop_last,
             **{key: kwargs[key] for key in LOADER_OPTIONS if key in kwargs},
         )
-        strategy.dataloader = gathering(loader, self._share(strategy))
+        strategy.dataloader = gathering(loader, share=self._share(strategy))
 
-    def after_training_exp(self, strategy: Any, **kwargs: Any) -> None:
+    def after_training_exp(self, strategy: SupervisedTemplate, **kwargs: Any) -> None:
         """Show the experience to the storage policy."""
         self._num_seen += len(strategy.experience.dataset)
         update_memory(self.storage_policy, strategy)
 
-    def _share(self, strategy: Any) -> float | None:
+    def _check(self, strategy: SupervisedTemplate) -> None:
+        """Say before the first training what could not work after it."""
+        if self._rehearsed:
+            return
+        attributes = strategy.adapted_dataset._data_attributes
+        if self.task_balanced_dataloader and "targets_task_labels" not in attributes:
+            raise ValueError(
+                "task_balanced_dataloader=True needs a stream with task labels, and this "
+                "experience has none; make the stream with with_task_labels(benchmark), or use "
+                "task_balanced_dataloader=False"
+            )
+        rehearse_update(self.storage_policy, strategy)
+        self._rehearsed = True
+
+    def _share(self, strategy: SupervisedTemplate) -> float | None:
         if self.memory_share == "batch":
             return None
         if self.memory_share != "stream":
@@ -101,7 +152,7 @@ class CoresetReplayPlugin(WeightedLossPlugin, supports_distributed=True):  # typ
         return float(past / (past + len(strategy.experience.dataset)))
 
 
-def _check_share(share: str | float) -> str | float:
+def _checked_share(share: str | float) -> str | float:
     if share in ("stream", "batch"):
         return share
     if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 <= share <= 1:

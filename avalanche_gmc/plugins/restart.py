@@ -11,8 +11,7 @@ What it leaves: bookkeeping of Avalanche's dynamic modules (which classes and ta
 from __future__ import annotations
 
 import copy
-from contextlib import ExitStack
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from avalanche.distributed import DistributedHelper
@@ -20,7 +19,11 @@ from avalanche.models import DynamicModule
 from avalanche.training.plugins import LRSchedulerPlugin
 from torch import Tensor, nn
 
-from avalanche_gmc.initialization import derive_seed, reset_in_place, seeded
+from avalanche_gmc.initialization import derive_seed, seeded
+from avalanche_gmc.plugins.redraw import Factory, redraw
+
+if TYPE_CHECKING:
+    from avalanche.training.templates import SupervisedTemplate
 
 INITS = ("fresh", "same")
 
@@ -30,34 +33,41 @@ class Restart:
 
     :param init: "fresh" draws new initial parameters each time; "same" returns to the first ones.
     :param seed: the source of the fresh draws.
+    :param model_factory: returns a new model with freshly drawn parameters; None lets the model's
+        modules draw their own.
     """
 
-    def __init__(self, init: str, seed: int) -> None:
+    def __init__(self, init: str, seed: int, model_factory: Factory | None = None) -> None:
         if init not in INITS:
             raise ValueError(f"init must be one of {INITS}, got {init!r}")
+        if model_factory is not None and (
+            isinstance(model_factory, nn.Module) or not callable(model_factory)
+        ):
+            raise ValueError(
+                "model_factory must be a callable that returns a new model, such as "
+                f"`lambda: MyModel()`, got {type(model_factory).__name__}"
+            )
         self.init = init
         self.seed = seed
+        self.model_factory = model_factory
         self._first: dict[str, Tensor] | None = None
         self._schedules: _Schedules | None = None
-        self._randomness: ExitStack | None = None
 
-    def begin(self, strategy: Any, index: int) -> None:
+    def begin(self, strategy: SupervisedTemplate, index: int) -> None:
         """Restart before a training.
 
         With "fresh", all randomness of the training (draw, shuffling, dropout) comes from the seed
-        and the index, and the global generators are put back by :meth:`end`: what one training
-        draws cannot change the next one.
+        and the index, and the global generators are put back when the training ends, also by an
+        exception: what one training draws cannot change the next one.
 
         :param strategy: the strategy whose model is adapted to the experience already.
         :param index: the number of experiences before this one.
         """
-        self.end()
         model = DistributedHelper.unwrap_model(strategy.model)
         if self.init == "fresh":
             draw, training = (derive_seed(self.seed, index, use) for use in range(2))
-            redraw(model, draw)
-            self._randomness = ExitStack()
-            self._randomness.enter_context(seeded(training))
+            self._redraw(model, draw)
+            strategy._train_exp = _SeededTraining(strategy, training)
         else:
             self._first = _put_back(model, self._first or {})
         strategy.make_optimizer(reset_optimizer_state=True)
@@ -65,32 +75,38 @@ class Restart:
             self._schedules = _Schedules(strategy)
         self._schedules.put_back(strategy)
 
-    def end(self) -> None:
-        """Give the global generators back."""
-        if self._randomness is not None:
-            self._randomness.close()
-            self._randomness = None
+    def _redraw(self, model: nn.Module, seed: int) -> None:
+        try:
+            redraw(model, seed, self.model_factory)
+        except ValueError as error:
+            if self.model_factory is not None:
+                raise
+            raise ValueError(
+                f"{error} Here: model_factory=lambda: MyModel() of the GDumb plugin or strategy, "
+                "or init='same', which returns to the first parameters"
+            ) from error
 
 
-def redraw(model: nn.Module, seed: int) -> None:
-    """Draw all parameters anew; dynamic modules keep what they know of classes and tasks.
+class _SeededTraining:
+    """Stands in for a strategy's ``_train_exp`` for one call, in which a seed rules.
 
-    :param model: changed in place; every parameter must belong to a ``reset_parameters()``.
+    After an exception or Ctrl-C Avalanche calls no hook, so no hook could put the global generators
+    back. A ``with`` block around the loop does, however the loop ends.
     """
-    if not any(isinstance(module, DynamicModule) for module in model.modules()):
-        reset_in_place(model, seed)
-        return
-    modules: list[Any] = [m for m in model.modules() if hasattr(m, "reset_parameters")]
-    covered = {id(parameter) for module in modules for parameter in module.parameters()}
-    missing = [name for name, p in model.named_parameters() if id(p) not in covered]
-    if missing:
-        raise ValueError(
-            f"no reset_parameters() covers the parameter(s) {', '.join(missing)} of "
-            f"{type(model).__name__}; add one to the module that owns them, or use init='same'"
-        )
-    with seeded(seed):
-        for module in modules:
-            module.reset_parameters()
+
+    def __init__(self, strategy: SupervisedTemplate, seed: int) -> None:
+        before = vars(strategy).get("_train_exp")  # None: the one of its class
+        # Left over when another plugin failed between the restart and the training.
+        self.before: Any = before.before if isinstance(before, _SeededTraining) else before
+        self._strategy = strategy
+        self._seed = seed
+
+    def __call__(self, *args: Any, **kwargs: Any) -> None:
+        del self._strategy._train_exp
+        if self.before is not None:
+            self._strategy._train_exp = self.before
+        with seeded(self._seed):
+            self._strategy._train_exp(*args, **kwargs)
 
 
 def _put_back(model: nn.Module, first: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -119,14 +135,11 @@ def _plain_buffers(model: nn.Module) -> dict[str, Tensor]:
 class _Schedules:
     """The learning-rate schedules of a strategy as they are now."""
 
-    def __init__(self, strategy: Any) -> None:
+    def __init__(self, strategy: SupervisedTemplate) -> None:
         self._states = [copy.deepcopy(s.state_dict()) for s in _schedulers(strategy)]
-        self._groups = [
-            {key: copy.deepcopy(value) for key, value in group.items() if key != "params"}
-            for group in strategy.optimizer.param_groups
-        ]
+        self._groups: list[dict[str, Any]] = []  # options of the optimizer's parameter groups
 
-    def put_back(self, strategy: Any) -> None:
+    def put_back(self, strategy: SupervisedTemplate) -> None:
         schedulers = _schedulers(strategy)
         if len(schedulers) != len(self._states):
             raise ValueError(
@@ -135,10 +148,14 @@ class _Schedules:
             )
         for scheduler, state in zip(schedulers, self._states, strict=True):
             scheduler.load_state_dict(copy.deepcopy(state))
+        groups = strategy.optimizer.param_groups
+        for group in groups[len(self._groups) :]:  # at the first training, and when some are added
+            options = {key: value for key, value in group.items() if key != "params"}
+            self._groups.append(copy.deepcopy(options))
         if schedulers:  # without one, the rates are the user's to change
-            for group, options in zip(strategy.optimizer.param_groups, self._groups, strict=True):
+            for group, options in zip(groups, self._groups, strict=False):
                 group.update(copy.deepcopy(options))
 
 
-def _schedulers(strategy: Any) -> list[Any]:
+def _schedulers(strategy: SupervisedTemplate) -> list[Any]:
     return [p.scheduler for p in strategy.plugins if isinstance(p, LRSchedulerPlugin)]

@@ -18,24 +18,20 @@ memory, and the average of the ranks' gradients is that of one minibatch R times
 
 A negative weight would make the cross entropy unbounded below. It is refused.
 
-**How it enters training.** Avalanche computes ``loss += criterion(output, target)`` and lets
-plugins add to the loss just before and after. Right after the forward pass the strategy's criterion
-is replaced for *exactly one call*: the criterion is evaluated once, penalties (LwF, EWC) keep their
-place whatever the order of the plugins, and who uses the criterion elsewhere gets the plain one.
+How the weights enter training is in :mod:`.base`.
 
 Letters: N examples in memory, B rows of a minibatch.
 """
 
 from __future__ import annotations
 
+import functools
+import inspect
 from typing import Any
 
 import torch
-from avalanche.benchmarks.utils import AvalancheDataset
-from avalanche.training.plugins import SupervisedPlugin
 from torch import Tensor, nn
-
-from avalanche_gmc.exemplars import WEIGHTS
+from torch.nn import functional as F
 
 
 def memory_weights(storage_policy: Any) -> Tensor | None:
@@ -76,24 +72,20 @@ def joint_weights(num_current: int, weights: Tensor, share: float | None) -> Ten
 def weighted_loss(criterion: Any, output: Any, target: Tensor, weights: Tensor) -> Tensor:
     """``sum(w·terms)`` over the criterion's own denominator, differentiable in the output.
 
-    :param criterion: a criterion with a ``reduction`` of "mean", "sum" or "batchmean".
+    :param criterion: a criterion, or a function, with a ``reduction`` of "mean", "sum" or
+        "batchmean".
     :param output: the model's output for B rows.
     :param target: the B targets.
     :param weights: B weights.
     """
-    reduction = criterion.reduction
-    criterion.reduction = "none"
-    try:
-        terms = criterion(output, target)
-    finally:
-        criterion.reduction = reduction
+    terms = _terms(criterion, output, target)
     if terms.dim() == 0 or len(terms) != len(weights):
         raise ValueError(
-            f"{type(criterion).__name__} gave losses of shape {tuple(terms.shape)} for "
+            f"{_name(criterion)} gave losses of shape {tuple(terms.shape)} for "
             f"{len(weights)} weights; it must give one loss per example with reduction='none'"
         )
     weights = weights.to(terms.dtype)
-    if reduction != "sum":
+    if _option(criterion, "reduction") != "sum":
         weights = weights / _denominator(criterion, terms, target)
     if terms.dim() == 1:  # one operation instead of two: they count in a small model's step
         return torch.dot(terms, weights)
@@ -102,76 +94,13 @@ def weighted_loss(criterion: Any, output: Any, target: Tensor, weights: Tensor) 
 
 def check_criterion(criterion: Any) -> None:
     """Refuse a criterion that cannot give one loss per example."""
-    reduction = getattr(criterion, "reduction", None)
+    reduction = _option(criterion, "reduction")
     if reduction not in ("mean", "sum", "batchmean"):
-        name = getattr(criterion, "__name__", type(criterion).__name__)
         raise ValueError(
-            f"weights need one loss per example, which the criterion {name} (reduction "
+            f"weights need one loss per example, which the criterion {_name(criterion)} (reduction "
             f"{reduction!r}) does not give; use one with a `reduction` of 'mean' or 'sum', such as "
-            "CrossEntropyLoss(), or train without weights"
+            "CrossEntropyLoss() or torch.nn.functional.cross_entropy, or train without weights"
         )
-
-
-def weights_column(dataset: AvalancheDataset) -> int:
-    """The place of the weights in a minibatch ``[x, y, ..., weights, task labels]``."""
-    names = [name for name, a in dataset._data_attributes.items() if a.use_in_getitem]
-    names = [name for name in names if name != WEIGHTS]
-    return -2 if names[-1:] == ["targets_task_labels"] else -1
-
-
-class WeightedLossPlugin(SupervisedPlugin, supports_distributed=True):  # type: ignore[call-arg]
-    """Lets the weights in a minibatch enter the loss; base of the plugins of this package."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._column: int | None = None
-        self._weights: Tensor | None = None
-
-    def expect_weights(self, strategy: Any, dataset: AvalancheDataset) -> None:
-        """From here on the minibatches are those of `dataset`, with weights."""
-        check_criterion(strategy._criterion)
-        self._column = weights_column(dataset)
-
-    def expect_no_weights(self) -> None:
-        """From here on the minibatches are as Avalanche makes them."""
-        self._column = None
-
-    def before_training_iteration(self, strategy: Any, **kwargs: Any) -> None:
-        """Take the weights out of the minibatch: everybody else sees the stock layout."""
-        if self._column is not None:
-            minibatch = list(strategy.mbatch)  # a loader may hand the same list out again
-            self._weights = minibatch.pop(self._column)
-            strategy.mbatch = minibatch
-
-    def after_forward(self, strategy: Any, **kwargs: Any) -> None:
-        """Weight the next call of the criterion."""
-        if self._weights is not None:
-            strategy._criterion = _OneCall(strategy, self._weights)
-            self._weights = None
-
-    def before_backward(self, strategy: Any, **kwargs: Any) -> None:
-        """Make sure that the weights were used."""
-        if isinstance(strategy._criterion, _OneCall):
-            strategy._criterion = strategy._criterion.criterion
-            raise ValueError(
-                f"{type(strategy).__name__} computes its loss without its criterion, so the "
-                "memory's weights cannot enter; use a storage policy without weights"
-            )
-
-
-class _OneCall:
-    """A weighted criterion that puts the plain one back as soon as it is called."""
-
-    def __init__(self, strategy: Any, weights: Tensor) -> None:
-        plain = strategy._criterion
-        # Left over when the last iteration was interrupted before its loss.
-        self.criterion: Any = plain.criterion if isinstance(plain, _OneCall) else plain
-        self._strategy = strategy
-        self._weights = weights
-
-    def __call__(self, output: Any, target: Tensor) -> Tensor:
-        self._strategy._criterion = self.criterion
-        return weighted_loss(self.criterion, output, target, self._weights)
 
 
 def _check_weights(weights: Tensor, size: int, policy: str) -> None:
@@ -191,13 +120,50 @@ def _check_weights(weights: Tensor, size: int, policy: str) -> None:
         raise ValueError(f"all weights of {policy} are 0; at least one must be positive")
 
 
+def _terms(criterion: Any, output: Any, target: Tensor) -> Tensor:
+    """One loss per example, or per element of the output."""
+    if not hasattr(criterion, "reduction"):
+        return torch.as_tensor(criterion(output, target, reduction="none"))
+    reduction = criterion.reduction
+    criterion.reduction = "none"
+    try:
+        return torch.as_tensor(criterion(output, target))
+    finally:
+        criterion.reduction = reduction
+
+
 def _denominator(criterion: Any, terms: Tensor, target: Tensor) -> Tensor | int:
     """What the criterion divides the sum of its terms by."""
-    if criterion.reduction == "batchmean":
+    if _option(criterion, "reduction") == "batchmean":
         return len(terms)
-    if not isinstance(criterion, (nn.CrossEntropyLoss, nn.NLLLoss)) or target.is_floating_point():
+    function = getattr(criterion, "func", criterion)
+    of_classes = isinstance(criterion, (nn.CrossEntropyLoss, nn.NLLLoss)) or (
+        function in (F.cross_entropy, F.nll_loss)
+    )
+    if not of_classes or target.is_floating_point():
         return terms.numel()
-    counted = target != criterion.ignore_index
-    if criterion.weight is None:
+    counted: Tensor = target != _option(criterion, "ignore_index")
+    class_weights: Tensor | None = _option(criterion, "weight")
+    if class_weights is None:
         return counted.sum()
-    return criterion.weight[target.where(counted, 0)].where(counted, 0).sum()
+    return class_weights[target.where(counted, 0)].where(counted, 0).sum()
+
+
+def _option(criterion: Any, name: str) -> Any:
+    """An attribute of a criterion, or the default of a function's argument."""
+    if isinstance(criterion, nn.Module) or hasattr(criterion, name):
+        return getattr(criterion, name, None)
+    try:
+        return _defaults(criterion).get(name)
+    except (TypeError, ValueError):  # not every callable knows its arguments
+        return None
+
+
+@functools.lru_cache(maxsize=8)
+def _defaults(function: Any) -> dict[str, Any]:
+    parameters = inspect.signature(function).parameters.values()
+    return {p.name: p.default for p in parameters if p.default is not p.empty}
+
+
+def _name(criterion: Any) -> str:
+    return str(getattr(criterion, "__name__", type(criterion).__name__))

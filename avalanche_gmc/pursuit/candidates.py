@@ -1,10 +1,10 @@
-"""A pool of promising atoms, and picks on trial inside it.
+"""A few promising atoms, and picks on trial among them.
 
-Letters: M atoms of the pool, D dimensions, k picks so far, b picks on trial.
+Letters: M candidates, D dimensions, k picks so far, b picks on trial.
 
-All that a trial needs to know of the pool is the M×M matrix of inner products of its atoms'
+All that a trial needs to know of the candidates is the M×M matrix of inner products of their
 components outside the picked span: b picks cost O(b²·M), whatever the dimension. From one round to
-the next about half the pool stays; for these atoms nothing is computed twice.
+the next about half of the candidates stay; for these nothing is computed twice.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from torch import Tensor
 from avalanche_gmc.pursuit.basis import Basis
 from avalanche_gmc.pursuit.scoreboard import DEPENDENT, Scoreboard
 
-POOL_PER_PICK = 5
-"""A trial of more than a fifth of the pool soon picks what atoms outside would do better."""
+CANDIDATES_PER_PICK = 5
+"""A trial of more than a fifth of the candidates soon picks what other atoms would do better."""
 
 Array = NDArray[np.float64]
 
 
-class Pool:
+class Candidates:
     """The best-scored atoms, at unit length.
 
     :param board: scores of all atoms.
-    :param basis: of the picked atoms, empty as yet.
+    :param basis: of the picked atoms.
     :param capacity: the largest M.
     """
 
@@ -41,7 +41,7 @@ class Pool:
         self._inner = self._atoms @ self._atoms.T
         self._overlap = self._atoms.new_empty(len(self._atoms), basis.capacity)
         self._followed = 0
-        self._is_fresh = True
+        self._is_fresh = basis.size == 0
 
     def _catch_up(self, known: int | None) -> None:
         """Account for new basis vectors, and let in the atoms that are now among the best.
@@ -63,7 +63,7 @@ class Pool:
         self._inner[:, leaving] = inner.T
 
     def picks(self, limit: int, known: int | None) -> Tensor:
-        """Positions in the pool, first brought up to date, of atoms picked on trial, in order.
+        """Positions among the candidates, first brought up to date, of picks on trial, in order.
 
         :param limit: the largest b.
         :param known: the first pick, if it is known.
@@ -81,10 +81,9 @@ class Pool:
             _wide(self._correlations),
             ~self._eligible.cpu().numpy() | inside,
             self._indices.cpu().numpy(),
-            rule=self._board.rule,
-            limit=min(limit, max(1, len(gram) // POOL_PER_PICK)),
+            limit=min(limit, max(1, len(gram) // CANDIDATES_PER_PICK)),
             floor=self._floor,
-            tie=self._board.tie,
+            tie=self._board.precision.tie,
             known=known,
         )
         return torch.tensor(picks, dtype=torch.long, device=self._indices.device)
@@ -101,46 +100,52 @@ def _picks_on_trial(
     blocked: NDArray[np.bool_],
     indices: NDArray[np.int64],
     *,
-    rule: str,
     limit: int,
     floor: float,
     tie: float,
     known: int | None,
 ) -> list[int]:
-    """A pursuit inside the pool, on inner products alone.
+    """A pursuit among the candidates, on inner products alone: a pivoted partial Cholesky.
+
+    With G the Gram matrix of the atoms' components outside the span, c their correlations with the
+    residual, and L the columns of the factor so far, picking atom p adds the column
+    ``l = (G[:, p] − L L[p]ᵀ) / d_p`` with ``d_p² = G[p, p] − ||L[p]||²``, and c becomes
+    ``c − (c_p / d_p) l``.
 
     Stops at ``limit`` picks, when no atom is left outside the span, or when the best score, after
-    at least one pick, falls below the ``floor``: an atom outside the pool may then be better.
+    at least one pick, falls below the ``floor``: another atom may then be better.
 
-    :param gram: M×M, of the atoms' components outside the span.
-    :param correlations: M, of the atoms with the residual.
+    :param gram: G, M×M.
+    :param correlations: c, M; overwritten.
     :param blocked: M, atoms that may not be picked.
     :param indices: M, the atoms' places in the dictionary; of equal scores, the lowest wins.
     """
-    distances = gram.diagonal().copy()
+    squares = gram.diagonal().copy()
     columns = np.empty((limit, len(gram)))
-    picks: list[int] = []
     equal = tie * np.abs(correlations).max(initial=0.0)
-    while len(picks) < limit and not blocked.all():
-        scores = np.where(blocked, -np.inf, correlations)
-        if rule == "ols":
-            scores[~blocked] /= np.sqrt(distances[~blocked])
-        best = scores.max()
-        if picks and best < floor:
+    correlations[blocked] = -np.inf
+    picks: list[int] = []
+    while len(picks) < limit:
+        pick = int(correlations.argmax())
+        best = correlations[pick]
+        if best == -np.inf or (picks and best < floor):
             break
-        rivals = np.flatnonzero(scores >= best - equal)
-        pick = int(rivals[np.argmin(indices[rivals])])
-        if not picks and known is not None and not blocked[indices == known].any():
-            pick = int(np.flatnonzero(indices == known)[0])
-        length = np.sqrt(distances[pick])
+        rivals = np.flatnonzero(correlations >= best - equal)
+        if len(rivals) > 1:
+            pick = int(rivals[np.argmin(indices[rivals])])
+        if not picks and known is not None:
+            found = np.flatnonzero((indices == known) & (correlations > -np.inf))
+            pick = int(found[0]) if len(found) else pick
+        length = np.sqrt(squares[pick])
         done = columns[: len(picks)]
-        column = (gram[pick] - done[:, pick] @ done) / length
+        column = columns[len(picks)]
+        np.subtract(gram[pick], done[:, pick] @ done, out=column)
+        column /= length
         correlations -= correlations[pick] / length * column
-        distances -= column**2
-        columns[len(picks)] = column
+        squares -= column * column
         picks.append(pick)
-        blocked[pick] = True
-        blocked |= distances <= DEPENDENT**2
+        correlations[pick] = -np.inf
+        correlations[squares <= DEPENDENT**2] = -np.inf
     return picks
 
 

@@ -2,12 +2,22 @@
 
 Letters: N atoms, D dimensions, n picks.
 
-Algorithm 1 of the paper, and where this departs from its letter:
+Algorithm 1 of the paper, in full::
 
-1. Picks are found several at a time. A pool of promising atoms makes a few picks on trial, one
-   matrix–matrix product checks them against the whole dictionary, and the agreeing ones stay.
-   With ``mode="exact"`` they are the picks of the plain loop, at a fraction of its passes over
-   the dictionary.
+    residual, picks = target, []
+    for _ in range(n):
+        scores = atoms @ residual / norms
+        scores[picks] = -inf
+        picks.append(argmax(scores))
+        weights = lstsq(atoms[picks].T, target)
+        residual = target - weights @ atoms[picks]
+
+Where this departs from its letter:
+
+1. Picks of a large dictionary are found several at a time. They are made on trial among a few
+   candidates, one matrix–matrix product checks them against all atoms, and those that agree stay.
+   With ``mode="exact"`` they are the picks of the loop above, at a fraction of its passes over the
+   dictionary.
 2. The factorisation is an orthonormal basis with its triangular factor, extended and never
    rebuilt. The picks depend on the residual only, so the weights are solved for once, at the end.
 3. An atom in the span of the picked ones would make the refit singular and is passed over. When
@@ -19,20 +29,22 @@ from __future__ import annotations
 import operator
 import warnings
 from dataclasses import dataclass, replace
-from typing import SupportsIndex
+from typing import Any, Literal, SupportsIndex, get_args
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from avalanche_gmc.dictionary import DenseDictionary, Dictionary
+from avalanche_gmc.dictionary.base import plain_arithmetic
 from avalanche_gmc.pursuit.progress import Progress, progress_bar
 from avalanche_gmc.pursuit.scoreboard import Scoreboard
 from avalanche_gmc.pursuit.sharded_scoreboard import scoreboard_of, start_together
 from avalanche_gmc.pursuit.sweep import Sweep
 from avalanche_gmc.pursuit.weights import PickedAtoms, fit_sweep, share_between_sweeps
 
-RULES = ("omp", "ols")
-MODES = ("exact", "fast")
+Mode = Literal["exact", "fast"]
+MODES: tuple[Mode, ...] = get_args(Mode)
 
 
 @dataclass(frozen=True)
@@ -55,13 +67,13 @@ class Coreset:
         return len(self.indices)
 
 
+@plain_arithmetic
 def orthogonal_matching_pursuit(
-    dictionary: Dictionary | Tensor,
-    target: Tensor,
+    dictionary: Dictionary | Tensor | np.ndarray[Any, Any],
+    target: Tensor | np.ndarray[Any, Any],
     size: int,
     *,
-    rule: str = "omp",
-    mode: str = "exact",
+    mode: Mode = "exact",
     nonnegative: bool = True,
     tolerance: float = 0.0,
     progress: bool | None = None,
@@ -74,16 +86,13 @@ def orthogonal_matching_pursuit(
     in proportion to their sizes and adjusted so that the whole sum still matches the target. Zero
     atoms come last, with weight 0 and a warning. Ties go to the lowest index.
 
-    :param dictionary: N atoms: a :class:`Dictionary`, or a tensor N×D, float32 or float64. All
-        ranks of a :class:`ShardedDictionary` make this call, with the same arguments, and get the
-        same coreset.
+    :param dictionary: N atoms: a :class:`Dictionary`, or a tensor or NumPy array N×D, float32 or
+        float64. All ranks of a :class:`ShardedDictionary` make this call, with the same arguments,
+        and get the same coreset.
     :param target: D.
     :param size: n, at most N.
-    :param rule: "omp", the paper's: the atom with the largest ``<atom, residual> / ||atom||``.
-        "ols" (orthogonal least squares): the same with the length of the atom's part outside the
-        picked span; smaller residuals at the same cost.
-    :param mode: "exact": the picks of the plain loop. "fast": picks made in the pool are not
-        checked against the rest; a slightly larger residual in a fraction of the time.
+    :param mode: "exact": the picks of the plain loop. "fast": picks made among a few candidates
+        are not checked against all atoms; a slightly larger residual in a fraction of the time.
     :param nonnegative: refit the weights of the picked atoms with weights ≥ 0. If false, plain
         least squares as in the paper, where a negative weight makes a training loss unbounded
         below. The picks are the same.
@@ -93,25 +102,26 @@ def orthogonal_matching_pursuit(
         and the selection takes more than a few seconds. Of several ranks, the first shows it.
     :raises ValueError: if the input is not usable; the message names the offender.
     """
-    atoms = dictionary if isinstance(dictionary, Dictionary) else DenseDictionary(dictionary)
+    given = dictionary if isinstance(dictionary, Dictionary) else DenseDictionary(dictionary)
+    goal = torch.as_tensor(target).detach()
 
     def prepare() -> tuple[Scoreboard, int]:
-        _check_options(rule, mode, tolerance)
-        number = _checked_size(atoms, size)
-        _check_target(atoms, target)
-        return scoreboard_of(atoms, rule), number
+        _check_options(mode, tolerance)
+        number = _checked_size(given, size)
+        _check_target(given, goal)
+        return scoreboard_of(given), number
 
     board, size = start_together(
-        atoms,
+        given,
         prepare,
-        target=target,
+        target=goal,
         size=size,
-        rule=rule,
         mode=mode,
         nonnegative=nonnegative,
         tolerance=tolerance,
     )
-    wide = target.detach().cpu().double()
+    board, factors = _within_range(board)
+    wide = goal.cpu().double()
     # Two steps, because the squares of very small or very large entries leave float64's range.
     largest = float(wide.abs().max())
     if largest == 0.0:
@@ -123,17 +133,36 @@ def orthogonal_matching_pursuit(
             coreset = _pursue(board, wide / length, size, mode, nonnegative, tolerance, bar)
         _, norms, picked = board.picked(coreset.indices)
         lengths = norms[picked].cpu().double()
-        coreset = replace(coreset, weights=coreset.weights * length / lengths * largest)
+        weights = coreset.weights * length / lengths * largest
+        if factors is not None:
+            weights = weights * factors[coreset.indices].cpu()
+        coreset = replace(coreset, weights=weights)
     if len(coreset) < size and tolerance == 0.0:
-        coreset = _fill_with_zero_atoms(coreset, board, atoms.num_atoms, size)
+        unmatched = 0.0 if largest == 0.0 else 1.0
+        coreset = _fill_with_zero_atoms(coreset, board, given.num_atoms, size, unmatched)
     return coreset
+
+
+def _within_range(board: Scoreboard) -> tuple[Scoreboard, Tensor | None]:
+    """A scoreboard whose inner products stay within the range of the atoms' type.
+
+    :returns: it, and N factors if its atoms are the given ones times these.
+    """
+    limit = torch.finfo(board.dictionary.dtype).max ** 0.25
+    norms = board.norms
+    extreme = (norms > limit) | ((norms > 0) & (norms < 1 / limit))
+    if not board.is_whole or not bool(extreme.any()):
+        return board, None
+    factors = torch.where(norms > 0, norms.reciprocal(), 1.0)
+    unit = board.dictionary.scaled(factors)
+    return Scoreboard(unit, torch.where(norms > 0, 1.0, 0.0).to(norms)), factors
 
 
 def _pursue(
     board: Scoreboard,
     target: Tensor,
     size: int,
-    mode: str,
+    mode: Mode,
     nonnegative: bool,
     tolerance: float,
     bar: Progress,
@@ -177,29 +206,30 @@ def _without_target(board: Scoreboard, size: int) -> Coreset:
 
 
 def _fill_with_zero_atoms(
-    coreset: Coreset, board: Scoreboard, num_atoms: int, size: int
+    coreset: Coreset, board: Scoreboard, num_atoms: int, size: int, unmatched: float
 ) -> Coreset:
-    """Append zero atoms, with weight 0, where there were fewer others than asked for."""
+    """Append zero atoms, with weight 0, where there were fewer others than asked for.
+
+    :param unmatched: the residual norm if nothing was picked.
+    """
     missing = size - len(coreset)
     warnings.warn(
         f"only {len(coreset)} of the {num_atoms} atoms are not zero and {size} were asked for: "
         f"the last {missing} picks are zero atoms with weight 0.",
-        stacklevel=3,
+        stacklevel=4,
     )
     zeros = board.first(missing, zero=True)
-    last = coreset.residual_trace[-1:] if len(coreset) else torch.ones(1, dtype=torch.float64)
+    last = coreset.residual_trace[-1:] if len(coreset) else torch.tensor([unmatched]).double()
     return replace(
         coreset,
         indices=torch.cat([coreset.indices, zeros]),
         weights=torch.cat([coreset.weights, torch.zeros(missing, dtype=torch.float64)]),
-        residual_norm=coreset.residual_norm if len(coreset) else float(last),
+        residual_norm=coreset.residual_norm if len(coreset) else unmatched,
         residual_trace=torch.cat([coreset.residual_trace, last.expand(missing)]),
     )
 
 
-def _check_options(rule: str, mode: str, tolerance: float) -> None:
-    if rule not in RULES:
-        raise ValueError(f"rule must be one of {RULES}, got {rule!r}.")
+def _check_options(mode: str, tolerance: float) -> None:
     if mode not in MODES:
         raise ValueError(f"mode must be one of {MODES}, got {mode!r}.")
     if not 0.0 <= tolerance < float("inf"):

@@ -2,9 +2,8 @@
 
 Letters: N atoms, D dimensions, b picks on trial.
 
-Scores are for atoms of unit length: ``<g_k, r> / ||g_k||`` (rule "omp"), and for rule "ols" divided
-once more by the atom's distance from the picked span. The pursuit never sees the N scores. It asks
-for the best candidates, and whether picks made on trial are those the whole dictionary would make.
+A score is ``<g_k, r> / ||g_k||``. The pursuit asks for the best candidates, and whether picks made
+on trial are those that the whole dictionary would make.
 """
 
 from __future__ import annotations
@@ -22,26 +21,27 @@ from avalanche_gmc.dictionary import Dictionary
 class Precision:
     """What rounding allows to tell apart, for atoms of unit length.
 
+    An inner product of two vectors of unit length has a rounding error of a few ulp: 1e-7 in
+    float32, 1e-16 in float64. Both limits leave room for the sums over a round of picks.
+
     :param tie: scores this close, relative to the residual, are compared again in float64.
-    :param ols_tie: the same for rule "ols", whose distances carry a rounding error of their own.
     :param spent: a residual this small, relative to the target, is rounding noise.
     """
 
     tie: float
-    ols_tie: float
     spent: float
 
 
 PRECISION = {
-    torch.float32: Precision(tie=1e-5, ols_tie=1e-4, spent=1e-6),
-    torch.float64: Precision(tie=1e-14, ols_tie=1e-10, spent=1e-14),
+    torch.float32: Precision(tie=1e-5, spent=1e-6),
+    torch.float64: Precision(tie=1e-14, spent=1e-14),
 }
 DEPENDENT = 1e-3
 """An atom (of unit length) this close to the picked span counts as inside it, in any precision:
 fitted to it, the rounding of the data itself would grow a thousandfold."""
 EQUAL = 1e-13
 """Scores this close in float64, relative to the residual, are equal: the lower index wins."""
-SETTLE_ROWS = 256
+EXACT_ROWS = 256
 
 
 class Leaders(NamedTuple):
@@ -73,21 +73,20 @@ class Scoreboard:
     Atoms of zero norm are never candidates.
 
     :param dictionary: N atoms.
-    :param rule: "omp" or "ols".
-    :raises ValueError: if an atom is not finite; the message names it.
+    :param norms: N, float64, of this dictionary's atoms; zero for those that count as zero.
     """
 
-    def __init__(self, dictionary: Dictionary, rule: str) -> None:
+    is_whole = True
+    """Whether all atoms are in this process."""
+
+    def __init__(self, dictionary: Dictionary, norms: Tensor) -> None:
         self.dictionary = dictionary
-        self.rule = rule
-        self.norms = norms = self._checked_norms()
+        self.norms = norms
         self.precision = PRECISION[dictionary.dtype]
-        self.tie = self.precision.ols_tie if rule == "ols" else self.precision.tie
-        self._inverse_norms = norms.reciprocal().nan_to_num(posinf=0.0).to(dictionary.dtype)
+        self.inverse_norms = norms.reciprocal().nan_to_num(posinf=0.0).to(dictionary.dtype)
         self._unpicked = norms > 0
         self._eligible = self._unpicked.clone()
-        self._correlations = torch.zeros_like(self._inverse_norms)
-        self._distances = torch.ones_like(self._inverse_norms)
+        self._correlations = torch.zeros_like(self.inverse_norms)
 
     @property
     def is_first_rank(self) -> bool:
@@ -102,7 +101,12 @@ class Scoreboard:
     @property
     def num_eligible(self) -> int:
         """Candidates that are not known to be in the span of this sweep's picks."""
-        return int((self._ranked() > -torch.inf).sum())
+        return int(self._eligible.sum())
+
+    @property
+    def scores(self) -> Tensor:
+        """Of all atoms, a new tensor: N; −inf for those that are no candidates."""
+        return self._correlations.masked_fill(~self._eligible, -torch.inf)
 
     def restart(self, residual: Tensor) -> None:
         """Begin a sweep over the atoms not picked so far.
@@ -110,38 +114,28 @@ class Scoreboard:
         :param residual: D.
         """
         self._eligible = self._unpicked.clone()
-        self._distances.fill_(1.0)
-        self._correlations = self.dictionary.correlate(residual) * self._inverse_norms
+        self.advance(residual)
 
-    def advance(self, residual: Tensor, basis: Tensor) -> None:
-        """Score all atoms anew, trusting the picks made since the last time.
-
-        :param residual: D, after the picks.
-        :param basis: b×D, the orthonormal vectors that the picks added to the span.
-        """
-        block = residual.to(basis)[None]
-        if self.rule == "ols":
-            block = torch.cat([block, basis])
-        overlap = self.dictionary.correlate(block.T).mul_(self._inverse_norms[:, None])
-        self._correlations = overlap[:, 0].clone()
-        self._distances -= overlap[:, 1:].square().sum(dim=1)
+    def advance(self, residual: Tensor) -> None:
+        """Score all atoms against a residual: D."""
+        self._correlations = self.dictionary.correlate(residual).mul_(self.inverse_norms)
 
     def best(self, count: int, known: int | None = None) -> Leaders:
         """The ``count`` best candidates, fewer if there are not as many.
 
         :param known: a candidate that must be among them.
         """
-        ranked = self._ranked()
+        scores = self.scores
         if known is not None:
-            ranked[known] = torch.inf
-        chosen, border = self._split(ranked, ranked.topk(min(count, len(ranked))).values, count)
+            scores[known] = torch.inf
+        chosen, border = self._split(scores, scores.topk(min(count, len(scores))).values, count)
         chosen[border.nonzero()[: count - int(chosen.sum()), 0]] = True
-        floor = float(ranked.masked_fill_(chosen, -torch.inf).max())
+        floor = float(scores.masked_fill_(chosen, -torch.inf).max())
         return Leaders(chosen.nonzero()[:, 0], floor)
 
     def look_up(self, coming: Tensor, members: Tensor) -> Particulars:
         """Rows of some atoms (m indices) and the standing of others (M indices)."""
-        rows = self.dictionary.rows(coming) * self._inverse_norms[coming, None]
+        rows = self.dictionary.rows(coming) * self.inverse_norms[coming, None]
         return Particulars(rows, self._correlations[members], self._eligible[members])
 
     def picked(self, indices: Tensor) -> PickedPart:
@@ -170,118 +164,105 @@ class Scoreboard:
     ) -> tuple[int, int | None]:
         """How many leading picks the whole dictionary would have made; scores move on to there.
 
-        One matrix–matrix product gives the scores of all atoms before each of the picks on trial.
+        With r the residual before the first of the picks, q_1 … q_b the orthonormal vectors that
+        they add to the span and ``c_i = <q_i, r>``, the residual before pick t is
+        ``r − Σ_{i<t} c_i q_i``. So one matrix–matrix product of the atoms with [r, q_1, …, q_b],
+        and cumulative sums, give the scores of all atoms before each of the picks.
 
         :param path: (b+1)×D, float64, the residuals before each trial pick and after the last.
-        :param basis: b×D, the orthonormal vectors that the picks add to the span.
-        :param coefficients: b, float64, of the first residual on the basis.
+        :param basis: b×D, q_1 … q_b.
+        :param coefficients: b, float64, c_1 … c_b.
         :param picks: b, indices of the atoms picked on trial.
         :param trusted: this many leading picks are known to be right.
         :returns: the number of right picks, and what the next one should have been if it is wrong.
         """
         block = torch.cat([path[:1].to(basis), basis])
-        overlap = self.dictionary.correlate(block.T).mul_(self._inverse_norms[:, None])
-        distances = self._distances_on_trial(overlap[:, 1:])
+        overlap = self.dictionary.correlate(block.T).mul_(self.inverse_norms[:, None])
         overlap[:, 1:] *= -coefficients.to(overlap)
-        correlations = overlap.cumsum_(dim=1)
-        ranked = self._rank(correlations, distances)
-        ranked.masked_fill_(~self._eligible[:, None], -torch.inf)
-        accepted, instead = self._count_agreeing(ranked, distances, path, picks, trusted)
+        correlations = overlap.cumsum(dim=1)
+        scores = correlations.masked_fill(~self._eligible[:, None], -torch.inf)
+        accepted, instead = self._count_agreeing(scores, path, picks, trusted)
         self._correlations = correlations[:, accepted].clone()
-        if self.rule == "ols":
-            self._distances = distances[:, accepted].clone()
         return accepted, instead
 
-    def _ranked(self) -> Tensor:
-        """The scores of all atoms, a new tensor: N; −inf for those that are no candidates."""
-        ranked = self._rank(self._correlations, self._distances)
-        return ranked.masked_fill_(~self._eligible, -torch.inf)
+    def winner(self, scores: Tensor, residual: Tensor) -> int | None:
+        """The atom with the best score; where rounding cannot tell, by scores in float64.
 
-    def _split(self, ranked: Tensor, highest: Tensor, count: int) -> tuple[Tensor, Tensor]:
+        :param scores: N, −inf for those that are no candidates.
+        :param residual: D, float64, that the scores are of.
+        :returns: None if there is no candidate.
+        """
+        best = float(scores.max())
+        if best == -torch.inf:
+            return None
+        tie = self.precision.tie * float(torch.linalg.vector_norm(residual))
+        rivals = (scores >= best - tie).nonzero()[:, 0]
+        return int(rivals[0]) if len(rivals) == 1 else self._first_best(rivals, residual)
+
+    def _split(self, scores: Tensor, highest: Tensor, count: int) -> tuple[Tensor, Tensor]:
         """Which atoms are among the ``count`` best, and which tie for the last places: N, N.
 
-        :param ranked: N.
+        :param scores: N.
         :param highest: the highest scores of all, descending: ``count`` unless there are fewer.
         """
         if len(highest) < count or highest[count - 1] == -torch.inf:
-            return ranked > -torch.inf, torch.zeros_like(ranked, dtype=torch.bool)
+            return scores > -torch.inf, torch.zeros_like(scores, dtype=torch.bool)
         lowest = highest[count - 1]
-        tie = self.tie * lowest.abs()
-        sure = ranked > lowest + tie
-        return sure, (ranked >= lowest - tie) & ~sure
-
-    def _rank(self, correlations: Tensor, distances: Tensor) -> Tensor:
-        """What the rule maximises, a new tensor: of shape N, or N×b for several residuals."""
-        if self.rule == "omp":
-            return correlations.clone()
-        inside = distances <= DEPENDENT**2
-        return (correlations / distances.sqrt()).masked_fill_(inside, -torch.inf)
-
-    def _distances_on_trial(self, overlap: Tensor) -> Tensor:
-        """Squared distances of the atoms (at unit length) from the span before each trial pick."""
-        if self.rule == "omp":
-            return self._distances
-        return torch.cat([self._distances[:, None], -overlap.square()], dim=1).cumsum_(dim=1)
+        tie = self.precision.tie * lowest.abs()
+        sure = scores > lowest + tie
+        return sure, (scores >= lowest - tie) & ~sure
 
     def _count_agreeing(
-        self, ranked: Tensor, distances: Tensor, path: Tensor, picks: Tensor, trusted: int
+        self, scores: Tensor, path: Tensor, picks: Tensor, trusted: int
     ) -> tuple[int, int | None]:
-        """The number of leading trial picks that are the best of their column of ``ranked``."""
+        """The number of leading trial picks that are the best of their column of ``scores``."""
         for position, pick in enumerate(picks.tolist()):
-            ranked[pick, position + 1 :] = -torch.inf
-        tie = self.tie * float(torch.linalg.vector_norm(path[0]))
-        best = ranked.max(dim=0)
+            scores[pick, position + 1 :] = -torch.inf
+        tie = self.precision.tie * float(torch.linalg.vector_norm(path[0]))
+        best = scores.max(dim=0)
         threshold = best.values - tie
-        rivals = (ranked >= threshold).sum(dim=0).tolist()
+        rivals = (scores >= threshold).sum(dim=0).tolist()
         winners = best.indices.tolist()
         for position, pick in enumerate(picks.tolist()):
             if position < trusted:
                 continue
             if best.values[position] == -torch.inf:
-                # The pool thought this last candidate outside the span; by our count it is not.
+                # The trial took this last candidate to be outside the span; by our count it is not.
                 self.mark_dependent(picks[position : position + 1])
                 return position, None
             winner = winners[position]
             if rivals[position] > 1:
-                indices = (ranked[:, position] >= threshold[position]).nonzero()[:, 0]
-                column = distances[:, position] if self.rule == "ols" else distances
-                scores, equal = self._settle(indices, path[position], column)
-                winner = int(indices[int((scores >= scores.max() - equal).nonzero()[0, 0])])
+                close = (scores[:, position] >= threshold[position]).nonzero()[:, 0]
+                winner = self._first_best(close, path[position])
             if winner != pick:
                 return position, winner
         return len(picks), None
 
-    def _settle(self, rivals: Tensor, residual: Tensor, distances: Tensor) -> tuple[Tensor, float]:
-        """Scores of a few atoms that rounding could not tell apart, and how close equal ones are.
+    def _first_best(self, rivals: Tensor, residual: Tensor) -> int:
+        """The first of the rivals (m, ascending) whose score in float64 equals the best."""
+        scores, equal = self._exact_scores(rivals, residual)
+        return int(rivals[int((scores >= scores.max() - equal).nonzero()[0, 0])])
 
-        Of equal scores, the first atom wins.
-
-        :param rivals: m, indices, ascending.
-        :param residual: D, float64.
-        :param distances: N, squared distances of the atoms from the span.
-        :returns: m, float64, on the CPU, and a difference.
-        """
-        scores = torch.cat(
-            [self._exact(part, residual) for part in torch.split(rivals, SETTLE_ROWS)]
-        )
-        length = float(torch.linalg.vector_norm(residual))
-        if self.rule == "ols":
-            return scores / distances[rivals].double().cpu().sqrt(), 0.1 * self.tie * length
-        return scores, EQUAL * length
+    def _exact_scores(self, rivals: Tensor, residual: Tensor) -> tuple[Tensor, float]:
+        """Scores in float64 (m, on the CPU), and a difference below which they are equal."""
+        parts = [self._exact(part, residual) for part in torch.split(rivals, EXACT_ROWS)]
+        return torch.cat(parts), EQUAL * float(torch.linalg.vector_norm(residual))
 
     def _exact(self, indices: Tensor, residual: Tensor) -> Tensor:
         """Correlations in float64, each atom's sum in the same order whatever its neighbours."""
         rows = self.dictionary.rows(indices).cpu().double()
         return (rows * residual).sum(dim=1) / self.norms[indices].cpu().double()
 
-    def _checked_norms(self) -> Tensor:
-        """The norms of the atoms; those too small for their precision count as zero."""
-        norms = self.dictionary.norms()
-        if not bool(norms.isfinite().all()):
-            first = self._number(int((~norms.isfinite()).nonzero()[0, 0]))
-            raise ValueError(f"atoms must be finite, but row {first} has a NaN or infinite entry.")
-        return torch.where(norms < torch.finfo(self.dictionary.dtype).tiny, 0.0, norms)
 
-    def _number(self, position: int) -> int:
-        """What the atom at a position is called."""
-        return position
+def checked_norms(dictionary: Dictionary, ids: Tensor | None = None) -> Tensor:
+    """The norms of the atoms: N, float64; those too small for their precision count as zero.
+
+    :param ids: what the atoms are called in an error; None is 0 to N−1.
+    :raises ValueError: if an atom is not finite; the message names it.
+    """
+    norms = dictionary.norms()
+    if not bool(norms.isfinite().all()):
+        first = int((~norms.isfinite()).nonzero()[0, 0])
+        name = first if ids is None else int(ids[first])
+        raise ValueError(f"atoms must be finite, but row {name} has a NaN or infinite entry.")
+    return torch.where(norms < torch.finfo(dictionary.dtype).tiny, 0.0, norms)

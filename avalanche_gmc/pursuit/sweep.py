@@ -1,9 +1,12 @@
-"""One pursuit of a target: rounds of picks on trial and their verification.
+"""One pursuit of a target, by the fastest of several ways to find the next picks.
 
-Letters: N atoms, D dimensions, k picks so far, b picks on trial, M atoms of a pool.
+Letters: N atoms, D dimensions, k picks so far, b picks found at once.
 
-A round takes the M best-scored atoms as a pool, makes b picks inside it, extends the basis by
-them, and asks the scoreboard how many of them the whole dictionary would have made.
+Every round finds b picks, extends the basis by them and moves the residual on. They come
+
+- from a trial among a few candidates, verified against all atoms in exact mode;
+- or one after the other, each by scoring all atoms (:mod:`.stepwise`), in exact mode where that is
+  cheaper. Both give the picks of the plain loop.
 """
 
 from __future__ import annotations
@@ -14,14 +17,25 @@ import torch
 from torch import Tensor
 
 from avalanche_gmc.pursuit.basis import Basis
-from avalanche_gmc.pursuit.candidates import Pool
+from avalanche_gmc.pursuit.candidates import Candidates
 from avalanche_gmc.pursuit.scoreboard import Scoreboard
+from avalanche_gmc.pursuit.stepwise import Stepwise, can_round
 from avalanche_gmc.pursuit.triangle import Triangle
 
 LONGEST_TRIAL = {"exact": 31, "fast": 47}
 """With the residual, exact mode multiplies the dictionary with 32 columns."""
-LARGEST_POOL = {"exact": 512, "fast": 256}
-SMALLEST_POOL = 64
+MOST_CANDIDATES = {"exact": 512, "fast": 256}
+FEWEST_CANDIDATES = 64
+TRIAL_SHARE = 8
+"""In fast mode a trial makes at most this fraction of all picks: 1/8."""
+SMALL_BYTES = 2**24
+"""A dictionary of at most 16 MiB fits a cache: scoring all atoms costs less than a round."""
+SHORT_RUN = {True: 9, False: 4}
+"""Trials with fewer right picks than this cost more than picking one by one, with or without fast
+bfloat16: verifying takes as long as 3 to 4 products with a vector, a bfloat16 product a third of
+one."""
+STEPWISE_ROUNDS = 2
+"""After a short run, this many rounds are made one by one before the next trial."""
 
 
 class Sweep:
@@ -49,6 +63,9 @@ class Sweep:
         self._mode = mode
         self._stop = stop
         self._known: int | None = None
+        self._candidates: Candidates | None = None
+        self._stepwise = Stepwise(board, self.basis)
+        self._rounds_by_steps = 0
 
     @property
     def residual_norm(self) -> float:
@@ -61,49 +78,79 @@ class Sweep:
         :param report: told, after every round, how many picks it made and what residual is left.
         """
         self._board.restart(self._residual)
-        capacity, longest = self.basis.capacity, LONGEST_TRIAL[self._mode]
-        largest = min(LARGEST_POOL[self._mode], 4 * capacity)
-        pool = Pool(self._board, self.basis, max(SMALLEST_POOL, largest))
-        while self.residual_norm > self._stop and self.basis.size < capacity:
+        steps_only = self._mode == "exact" and self._board.is_whole and _is_light(self._board)
+        while self.residual_norm > self._stop and self.basis.size < self.basis.capacity:
             before = self.basis.size
-            picks = pool.picks(min(longest, capacity - self.basis.size), self._known)
-            if len(picks) > 0:
-                self._try(*pool.atoms(picks))
-            elif self._board.num_eligible == 0:
+            by_steps = steps_only or self._rounds_by_steps > 0
+            if not (self._steps(steps_only) if by_steps else self._trial()):
                 return
-            else:
-                self._known = None
             report(self.basis.size - before, self.residual_norm)
 
     def release_factor(self) -> Triangle:
         """Hand over the k×k factor and free the k×D vectors; the sweep is over."""
         factor = self.basis.factor
         self.basis = Basis(0, 0, self._residual.dtype, self._residual.device)
+        self._candidates, self._stepwise = None, Stepwise(self._board, self.basis)
         return factor
 
-    def _try(self, picks: Tensor, atoms: Tensor, overlap: Tensor) -> None:
-        """Take as many of the picks as stand up to rounding and to the whole dictionary."""
+    def _limit(self) -> int:
+        """The most picks to find at once."""
+        longest = LONGEST_TRIAL[self._mode]
+        if self._mode == "fast":
+            longest = min(longest, max(1, self.basis.capacity // TRIAL_SHARE))
+        return min(longest, self.basis.capacity - self.basis.size)
+
+    def _trial(self) -> bool:
+        """A round of picks on trial among the candidates; False if no atom is left."""
+        if self._candidates is None:
+            most = min(MOST_CANDIDATES[self._mode], 4 * self.basis.capacity)
+            self._candidates = Candidates(self._board, self.basis, max(FEWEST_CANDIDATES, most))
+        positions = self._candidates.picks(self._limit(), self._known)
+        if len(positions) == 0:
+            self._known = None
+            return self._board.num_eligible > 0
+        trusted = int(self._known is not None)
+        kept = self._try(*self._candidates.atoms(positions), trusted=trusted)
+        rounded = can_round(self._board)
+        if self._mode == "exact" and self._board.is_whole and kept < SHORT_RUN[rounded]:
+            self._rounds_by_steps = STEPWISE_ROUNDS
+        return True
+
+    def _steps(self, exact: bool) -> bool:
+        """A round of picks found one by one; False if no atom is left."""
+        self._rounds_by_steps -= 1
+        rounded = not exact and can_round(self._board)
+        found = self._stepwise.picks(self._residual, self._limit(), self._stop, rounded=rounded)
+        if not found:
+            return self._board.num_eligible > 0
+        picks = torch.tensor(found, device=self.indices.device)
+        atoms, _, _ = self._board.look_up(picks, picks)
+        self._try(picks, atoms, self.basis.overlap(atoms), trusted=1 if rounded else len(found))
+        return True
+
+    def _try(self, picks: Tensor, atoms: Tensor, overlap: Tensor, *, trusted: int) -> int:
+        """Take the leading picks that rounding and, in exact mode, the whole dictionary confirm.
+
+        :param trusted: this many leading picks are known to be right.
+        :returns: how many.
+        """
         vectors, columns = self.basis.extension(atoms, overlap)
-        if len(vectors) > 0:
-            self._keep(picks, vectors, columns)
-        else:
+        if len(vectors) == 0:
             self._board.mark_dependent(picks[:1])
             self._known = None
-
-    def _keep(self, picks: Tensor, vectors: Tensor, columns: Tensor) -> None:
-        """Take the trial picks that stand up to the whole dictionary (in fast mode, all)."""
+            return 0
         wide = vectors.cpu().double()
         coefficients = wide @ self._residual
         path = torch.cat([self._residual[None], -coefficients[:, None] * wide]).cumsum_(dim=0)
         trace = torch.linalg.vector_norm(path[1:], dim=1)
-        proposed = min(len(vectors), int((trace > self._stop).sum()) + 1)
-        picks, vectors, coefficients = picks[:proposed], vectors[:proposed], coefficients[:proposed]
-        if self._mode == "exact":
-            trusted = int(self._known is not None and int(picks[0]) == self._known)
-            kept, self._known = self._board.verify(path, vectors, coefficients, picks, trusted)
+        kept = min(len(vectors), int((trace > self._stop).sum()) + 1)
+        if self._mode == "exact" and trusted < kept:
+            kept, self._known = self._board.verify(
+                path, vectors[:kept], coefficients[:kept], picks[:kept], trusted
+            )
         else:
-            kept = proposed
-            self._board.advance(path[kept], vectors)
+            self._known = None
+            self._board.advance(path[kept])
         self._board.mark_picked(picks[:kept])
         self.basis.append(vectors[:kept], columns[:, :kept])
         self.indices = torch.cat([self.indices, picks[:kept]])
@@ -111,11 +158,23 @@ class Sweep:
         self.trace = torch.cat([self.trace, trace[:kept]])
         self._residual = path[kept]
         self._purify()
+        return kept
 
     def _purify(self) -> None:
-        """Take out of the residual what rounding left in it of the picked atoms."""
+        """Take out of the residual what rounding left in it of the picked atoms.
+
+        The residual r should be orthogonal to the picked atoms, the rows of ``Rᵀ Q``. Their inner
+        products with it, ``v = Rᵀ Q r``, tell what is left: ``Q r = R⁻ᵀ v``.
+        """
         if self.basis.size:
             overlap = self._board.correlations(self.indices).cpu().double()
             rest = self.basis.factor.solve_transposed(overlap)
             self.coordinates = self.coordinates + rest
             self._residual = self._residual - self.basis.combine(rest)
+
+
+def _is_light(board: Scoreboard) -> bool:
+    """Whether scoring all atoms against one vector is cheap: a small or structured dictionary."""
+    atoms = board.dictionary
+    dense = atoms.num_atoms * atoms.dim * atoms.dtype.itemsize
+    return atoms.nbytes <= SMALL_BYTES or atoms.nbytes < dense / 2

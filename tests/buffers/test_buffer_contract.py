@@ -21,21 +21,16 @@ from avalanche.training.supervised.der import DER, compute_dataset_logits
 from small_streams import class_incremental, mlp, naive
 from torch.utils.data import TensorDataset
 
-from avalanche_gmc.buffers import (
-    FacilityLocationBuffer,
-    GradientMatchingBuffer,
-    GreedyClassBalancedBuffer,
-    SlidingWindowBuffer,
-)
+from avalanche_gmc.buffers import GradientMatchingBuffer
+from avalanche_gmc.buffers.baselines import BASELINES
 from avalanche_gmc.checkpointing import maybe_load_checkpoint, save_checkpoint
 
 OURS = {
     "gradient matching": GradientMatchingBuffer,
     "gradient matching, local": lambda n: GradientMatchingBuffer(n, "local"),
     "gradient matching, chunked": lambda n: GradientMatchingBuffer(n, chunk_size=25),
-    "sliding window": SlidingWindowBuffer,
-    "greedy class-balanced": GreedyClassBalancedBuffer,
-    "facility location": FacilityLocationBuffer,
+    **BASELINES,
+    "herding, local": lambda n: BASELINES["herding"](n, "local"),
 }
 ALL = {**OURS, "Avalanche's reservoir": ReservoirSamplingBuffer}
 

@@ -7,8 +7,8 @@ import torch
 
 from avalanche_gmc import DenseDictionary, GradientMatchingBuffer
 from avalanche_gmc.embedding import GradientEmbedding
-from benchmarks.memory import peak_memory
-from benchmarks.streams import task_free
+from benchmarks.speed.peak_memory import peak_memory
+from benchmarks.streams.assembly import task_free
 
 EXAMPLES, DIM = 16_000, 6_000
 

@@ -37,11 +37,11 @@ def contents(buffer: GradientMatchingBuffer):
 @pytest.mark.parametrize(
     ("size", "draws"),
     [
-        *[(1, 4), (8, 4), (9, 5), (10, 5), (11, 6), (32, 16), (33, 16)],
+        *[(1, 2), (2, 2), (3, 3), (4, 4), (8, 4), (9, 5), (10, 5), (11, 6), (32, 16), (33, 16)],
         *[(160, 16), (161, 17), (300, 30), (640, 64), (641, 64), (10**6, 64)],
     ],
 )
-def test_ten_dimensions_per_exemplar_where_sixteen_draws_have_them_and_two_anyway(size, draws):
+def test_ten_to_twenty_dimensions_per_exemplar_where_2_to_16_draws_have_them(size, draws):
     assert LastLayerEmbedding(model(), draws=1).dim == PER_DRAW
     assert last_layer_draws(model(), size) == draws
 

@@ -191,3 +191,15 @@ def test_equal_examples():
 def test_bad_options(options):
     with pytest.raises(ValueError, match=next(iter(options))):
         FacilityLocationBuffer(10, **options)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_examples_that_are_not_finite_are_refused_and_change_nothing(bad):
+    x = points(40)
+    buffer = FacilityLocationBuffer(10)
+    buffer.update_from_dataset(dataset(x))
+    before = exemplars(buffer)
+    x[7, 2] = bad
+    with pytest.raises(ValueError, match="features of example 7 are not finite"):
+        buffer.update_from_dataset(dataset(x))
+    np.testing.assert_array_equal(exemplars(buffer), before)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from avalanche_gmc.embedding.calibration import calibrate_batch_norm, refuse_batch_statistics
-from benchmarks.models import cnn
+from benchmarks.streams.models import cnn
 
 
 def normalised(model: nn.Module, inputs: Tensor) -> list[Tensor]:

@@ -28,7 +28,7 @@ from avalanche_gmc.embedding import (
 from avalanche_gmc.embedding.examples import Examples
 from avalanche_gmc.initialization import fresh_draws
 from avalanche_gmc.pursuit.matching_pursuit import orthogonal_matching_pursuit
-from benchmarks.models import cnn, mlp
+from benchmarks.streams.models import cnn, mlp
 
 SHAPE = (1, 16, 16)
 MAKERS: dict[str, Callable[..., GradientEmbedding]] = {
@@ -411,7 +411,7 @@ def test_processes_agree() -> None:
     code = """
 import torch
 from avalanche_gmc.embedding import LastLayerEmbedding, RandomProjectionEmbedding
-from benchmarks.models import mlp
+from benchmarks.streams.models import mlp
 torch.manual_seed(int(__import__("os").urandom(2).hex(), 16))
 x, y = torch.linspace(-1, 1, 60).view(5, 12), torch.arange(5) % 4
 embeddings = [

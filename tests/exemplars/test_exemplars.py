@@ -3,6 +3,8 @@
 import gc
 import pickle
 import weakref
+from collections import OrderedDict
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -301,3 +303,84 @@ def test_wrong_number_of_weights():
     with pytest.raises(ValueError, match="got 3 weights for 4 examples"):
         with_weights(tensor_data(4), [1, 2, 3])
     assert len(with_weights(AvalancheDataset([]), [])) == 0
+
+
+class Pair(NamedTuple):
+    first: torch.Tensor
+    second: torch.Tensor
+
+
+class Holder:
+    def __init__(self, value):
+        self.value = value
+
+
+SAMPLES = {
+    "tensor": (lambda: torch.ones(3), lambda x: x.add_(1)),
+    "array": (lambda: np.ones(3), lambda x: x.__iadd__(1)),
+    "image": (lambda: Image.new("L", (2, 2), 1), lambda x: x.putpixel((0, 0), 9)),
+    "dict": (lambda: {"a": torch.ones(3)}, lambda x: x["a"].add_(1)),
+    "ordered dict": (lambda: OrderedDict(a=[torch.ones(3)]), lambda x: x["a"].append(0)),
+    "list": (lambda: [torch.ones(3)], lambda x: x[0].add_(1)),
+    "named tuple": (lambda: Pair(torch.ones(3), torch.ones(1)), lambda x: x.second.add_(1)),
+    "set": (lambda: {1, 2}, lambda x: x.add(3)),
+    "other object": (lambda: Holder(torch.ones(3)), lambda x: x.value.add_(1)),
+}
+
+
+def as_text(value):
+    if isinstance(value, Holder):
+        return as_text(value.value)
+    return str(value.tobytes() if isinstance(value, Image.Image) else value)
+
+
+def in_place(change):
+    def transform(value):
+        change(value)
+        return value
+
+    return transform
+
+
+@pytest.mark.parametrize(("make", "change"), SAMPLES.values(), ids=SAMPLES)
+def test_in_place_transforms_do_not_reach_the_copies(make, change):
+    leaf = [(make(), 0), (make(), 1)]
+    data = AvalancheDataset(
+        [leaf], transform_groups=TransformGroups({"train": in_place(change), "eval": None})
+    )
+    owned = materialize(data, [0, 1])
+    reads = [as_text(owned[1][0]) for _ in range(3)]
+    assert reads == [reads[0]] * 3
+    assert reads[0] != as_text(make())
+    assert as_text(owned.eval()[1][0]) == as_text(leaf[1][0]) == as_text(make())
+    again = materialize(owned, [1])
+    assert as_text(again[0][0]) == reads[0]
+    assert as_text(again.eval()[0][0]) == as_text(make())
+
+
+@pytest.mark.parametrize(("make", "change"), SAMPLES.values(), ids=SAMPLES)
+def test_attributes_are_handed_out_as_copies(make, change):
+    given = make()
+    attribute = DataAttribute([given, make()], "extra", use_in_getitem=True)
+    data = AvalancheDataset([[(0, 0), (1, 1)]], data_attributes=[attribute])
+    owned = materialize(data, [0, 1])
+    change(given)
+    for read in (lambda: owned[0][2], lambda: owned.extra[0], lambda: owned.subset([0])[0][2]):
+        change(read())
+        assert as_text(read()) == as_text(make())
+
+
+def test_digests_tell_values_order_and_attributes_apart():
+    def digest(data, indices=(0, 1)):
+        return Exemplars.copy_of(data, indices).digest()
+
+    assert digest(tensor_data()) == digest(tensor_data(20))
+    others = [
+        digest(tensor_data(start=1)),
+        digest(tensor_data(), (1, 0)),
+        digest(tensor_data(), (0,)),
+        digest(tensor_data(task=1)),
+    ]
+    for make, _ in SAMPLES.values():
+        others.append(digest(AvalancheDataset([[(make(), 0), (make(), 1)]])))
+    assert len({digest(tensor_data()), *others}) == 1 + len(others)

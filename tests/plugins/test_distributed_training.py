@@ -100,7 +100,7 @@ def minibatches(rank: int, kind: str) -> list[list[list[tuple[int, float]]]]:
         [
             [
                 (rows[tuple(x.tolist())], float(w))
-                for x, w in zip(batch[0], batch[-2], strict=True)
+                for x, w in zip(batch[0], gathered.weights, strict=True)
                 if tuple(x.tolist()) in rows
             ]
             for batch in gathered

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from functools import partial
 
 import pytest
 import torch
@@ -27,6 +28,8 @@ from small_streams import (
     mlp,
     naive,
     parameters,
+    run,
+    stacked,
     stream_of,
     uneven,
 )
@@ -37,17 +40,6 @@ from torch.optim.lr_scheduler import StepLR
 from avalanche_gmc.plugins import CoresetReplayPlugin
 
 SHARES = ["stream", "batch", 0.3]
-
-
-def run(plugin, stream, *others, seed=3, model=None, **options):
-    """The parameters after a run over a stream."""
-    torch.manual_seed(seed)
-    model = mlp() if model is None else model
-    strategy = naive(model, *others, plugin, **options)
-    for experience in stream:
-        strategy.train(experience)
-    assert strategy.model is model
-    return parameters(model)
 
 
 @pytest.mark.parametrize("stream", STREAMS)
@@ -107,8 +99,7 @@ def test_one_full_batch_steps_along_the_hand_computed_gradient(share, weigh):
     expected = copy.deepcopy(model)
 
     def loss_of(experience, size, weights):
-        inputs = torch.stack([experience.dataset[i][0] for i in range(size)])
-        targets = torch.tensor([int(experience.dataset[i][1]) for i in range(size)])
+        inputs, targets = stacked(experience.dataset, size)
         losses = -F.log_softmax(expected(inputs), 1)[torch.arange(size), targets]
         return (weights * losses).sum() / weights.sum()
 
@@ -188,8 +179,7 @@ def test_it_learns_on_every_kind_of_stream(stream, share):
     strategy = naive(model, plugin, train_epochs=10)
     for experience in STREAMS[stream]():
         strategy.train(experience)
-    inputs = torch.stack([memory.buffer[i][0] for i in range(40)])
-    targets = torch.tensor([int(memory.buffer[i][1]) for i in range(40)])
+    inputs, targets = stacked(memory.buffer)
     assert (model(inputs).argmax(1) == targets).float().mean() > 0.6
 
 
@@ -201,8 +191,7 @@ def test_several_heads():
     strategy = naive(model, plugin, train_epochs=30)
     for experience in stream:
         strategy.train(experience)
-    inputs = torch.stack([stream[0].dataset[i][0] for i in range(20)])
-    targets = torch.tensor([int(stream[0].dataset[i][1]) for i in range(20)])
+    inputs, targets = stacked(stream[0].dataset)
     outputs = model(inputs, torch.zeros(20, dtype=torch.long))
     assert (outputs[:, :2].argmax(1) == targets).float().mean() > 0.8
 
@@ -256,11 +245,29 @@ def test_a_memory_filled_before_the_stream_counts():
     assert batches.rows[0][0] == 14
 
 
+def test_a_function_is_as_good_as_a_criterion():
+    """Weighted loss and embedding alike."""
+    results = [
+        run(CoresetReplayPlugin(12), class_incremental(), criterion=criterion)
+        for criterion in (nn.CrossEntropyLoss(), F.cross_entropy)
+    ]
+    torch.testing.assert_close(*results)
+    smooth = [
+        run(CoresetReplayPlugin(12), class_incremental(), criterion=criterion)
+        for criterion in (
+            nn.CrossEntropyLoss(label_smoothing=0.2),
+            partial(F.cross_entropy, label_smoothing=0.2),
+        )
+    ]
+    torch.testing.assert_close(*smooth)
+    assert not torch.allclose(results[0], smooth[0], atol=1e-3)
+
+
 def test_a_criterion_without_reduction_is_refused_only_with_weights():
-    options = {"criterion": F.cross_entropy}
+    options = {"criterion": lambda output, target: F.cross_entropy(output, target)}
     plain = CoresetReplayPlugin(10, storage_policy=FirstComeBuffer(10), memory_share="batch")
     run(plain, class_incremental(), **options)
-    with pytest.raises(ValueError, match="the criterion cross_entropy"):
+    with pytest.raises(ValueError, match="the criterion <lambda>"):
         run(
             CoresetReplayPlugin(10, storage_policy=FirstComeBuffer(10)),
             class_incremental(),
@@ -277,3 +284,10 @@ def test_an_impossible_share_is_refused(share):
 def test_a_size_mismatch_is_refused():
     with pytest.raises(ValueError, match="mem_size is 5 and the storage policy's max_size is 7"):
         CoresetReplayPlugin(5, storage_policy=FirstComeBuffer(7))
+
+
+@pytest.mark.parametrize("name", ["batch_size", "batch_size_mem"])
+@pytest.mark.parametrize("size", [0, -3, True, 2.5])
+def test_an_impossible_batch_size_is_refused(name, size):
+    with pytest.raises(ValueError, match=f"{name} must be an integer of at least 1, got {size}"):
+        CoresetReplayPlugin(5, storage_policy=FirstComeBuffer(5), **{name: size})

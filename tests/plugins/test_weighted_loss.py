@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 from avalanche.training.losses import MaskedCrossEntropy
+from avalanche.training.plugins import SupervisedPlugin
 from hypothesis import given
 from hypothesis import strategies as st
 from small_streams import FirstComeBuffer, class_incremental, mlp, naive, uneven
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from avalanche_gmc.plugins.base import WeightedLossPlugin
 from avalanche_gmc.plugins.weighted_loss import (
-    WeightedLossPlugin,
     check_criterion,
     joint_weights,
     memory_weights,
@@ -32,6 +35,12 @@ INDEX_CRITERIA = {
     "nll": nn.NLLLoss(weight=CLASS_WEIGHTS),
     "margin": nn.MultiMarginLoss(),
     "masked": MaskedCrossEntropy(mask="all"),
+    "function": F.cross_entropy,
+    "function with options": partial(
+        F.cross_entropy, weight=CLASS_WEIGHTS, label_smoothing=0.2, ignore_index=2
+    ),
+    "function that sums": partial(F.cross_entropy, reduction="sum"),
+    "nll function": F.nll_loss,
 }
 DENSE_CRITERIA = {
     "mse": nn.MSELoss(),
@@ -39,6 +48,8 @@ DENSE_CRITERIA = {
     "soft targets": nn.CrossEntropyLoss(weight=CLASS_WEIGHTS),
     "kl batchmean": nn.KLDivLoss(reduction="batchmean"),
     "kl mean": nn.KLDivLoss(),
+    "mse function": F.mse_loss,
+    "kl function": partial(F.kl_div, reduction="batchmean"),
 }
 
 
@@ -132,7 +143,9 @@ def test_a_criterion_that_reduces_anyway_is_refused():
         weighted_loss(Stubborn(), output, target, weights)
 
 
-@pytest.mark.parametrize("criterion", [F.cross_entropy, nn.CrossEntropyLoss(reduction="none")])
+@pytest.mark.parametrize(
+    "criterion", [nn.CrossEntropyLoss(reduction="none"), lambda output, target: output.sum(), print]
+)
 def test_a_criterion_without_a_usable_reduction_is_refused(criterion):
     with pytest.raises(ValueError, match="use one with a `reduction` of 'mean' or 'sum'"):
         check_criterion(criterion)
@@ -196,21 +209,29 @@ def test_without_a_share_current_rows_count_one():
     assert joint_weights(2, torch.tensor([3.0, 0.0]), None).tolist() == [1, 1, 3, 0]
 
 
+class Batches(list):
+    """Minibatches with the same weights by position."""
+
+    weights = None
+
+    def __iter__(self):
+        for batch in super().__iter__():
+            self.weights = torch.tensor([uneven(i) for i in range(len(batch[1]))])
+            yield batch
+
+
 class Probe(WeightedLossPlugin):
     """Weights for Naive itself, to look at the hooks alone."""
 
     def before_training_exp(self, strategy, **kwargs):
-        self._column = -2
-        batches = [list(b) for b in strategy.dataloader]
-        for b in batches:
-            b.insert(-1, torch.tensor([uneven(i) for i in range(len(b[1]))]))
-        strategy.dataloader = batches
+        self._weighted = True
+        strategy.dataloader = Batches(strategy.dataloader)
 
 
 def test_everybody_else_sees_the_stock_minibatch_and_the_plain_criterion():
     seen = []
 
-    class Witness(WeightedLossPlugin):
+    class Witness(SupervisedPlugin):
         def before_forward(self, strategy, **kwargs):
             seen.append(len(strategy.mbatch))
 
@@ -229,6 +250,19 @@ def test_a_strategy_that_ignores_its_criterion_is_told():
     plain = strategy._criterion
     with pytest.raises(ValueError, match="Naive computes its loss without its criterion"):
         strategy.train(class_incremental()[0])
+    assert strategy._criterion is plain
+
+
+def test_an_interrupted_iteration_does_not_weight_an_evaluation():
+    class Failing(SupervisedPlugin):
+        def after_forward(self, strategy, **kwargs):
+            raise KeyboardInterrupt
+
+    strategy = naive(mlp(), Probe(), Failing())
+    plain = strategy._criterion
+    with pytest.raises(KeyboardInterrupt):
+        strategy.train(class_incremental()[0])
+    strategy.eval(class_incremental()[1:2])
     assert strategy._criterion is plain
 
 

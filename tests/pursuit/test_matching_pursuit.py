@@ -21,7 +21,6 @@ from avalanche_gmc import (
 )
 from avalanche_gmc.pursuit import sweep
 
-RULES = pytest.mark.parametrize("rule", ["omp", "ols"])
 MODES = pytest.mark.parametrize("mode", ["exact", "fast"])
 SHAPES = st.tuples(st.integers(2, 60), st.integers(1, 25))
 
@@ -54,16 +53,12 @@ def assert_same_picks(coreset: Coreset, sweeps: list[list[int]]) -> None:
     assert coreset.indices.tolist() == [index for sweep in sweeps for index in sweep]
 
 
-@RULES
 @given(shape=SHAPES, fraction=st.floats(0.01, 1.0), seed=st.integers(0, 999))
-def test_exact_picks_and_weights_are_those_of_the_plain_loop(rule, shape, fraction, seed):
+def test_exact_picks_and_weights_are_those_of_the_plain_loop(shape, fraction, seed):
     atoms, target = random_problem(shape, seed)
     size = max(1, int(fraction * shape[0]))
-    if rule == "ols":
-        # With one dimension left, all atoms outside the span score the same: any pick is right.
-        size = max(1, min(size, shape[1] - 1))
-    sweeps, trace = naive_pursuit(atoms, target, size, rule=rule)
-    coreset = orthogonal_matching_pursuit(atoms, target, size, rule=rule, nonnegative=False)
+    sweeps, trace = naive_pursuit(atoms, target, size)
+    coreset = orthogonal_matching_pursuit(atoms, target, size, nonnegative=False)
     assert_same_picks(coreset, sweeps)
     best = np.minimum.accumulate(trace)
     np.testing.assert_allclose(coreset.residual_trace, best, atol=1e-7)
@@ -73,26 +68,24 @@ def test_exact_picks_and_weights_are_those_of_the_plain_loop(rule, shape, fracti
         assert coreset.residual_norm == pytest.approx(trace[-1], abs=1e-7)
 
 
-@RULES
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-def test_long_runs_with_a_pool_smaller_than_the_dictionary(rule, dtype, monkeypatch):
-    monkeypatch.setattr(sweep, "LARGEST_POOL", {"exact": 64})
+def test_long_runs_with_a_pool_smaller_than_the_dictionary(dtype, monkeypatch):
+    monkeypatch.setattr(sweep, "MOST_CANDIDATES", {"exact": 64})
+    monkeypatch.setattr(sweep, "SMALL_BYTES", 0)
     atoms, target = random_problem((700, 150), seed=1, dtype=dtype)
-    sweeps, trace = naive_pursuit(atoms, target, 120, rule=rule)
-    coreset = orthogonal_matching_pursuit(atoms, target, 120, rule=rule, nonnegative=False)
+    sweeps, trace = naive_pursuit(atoms, target, 120)
+    coreset = orthogonal_matching_pursuit(atoms, target, 120, nonnegative=False)
     assert_same_picks(coreset, sweeps)
     np.testing.assert_allclose(coreset.residual_trace, trace, atol=1e-6)
     weights = np.linalg.lstsq(atoms[sweeps[0]].double().T.numpy(), target.double().numpy())[0]
     np.testing.assert_allclose(coreset.weights, weights, rtol=1e-6)
 
 
-@RULES
-def test_fast_mode_leaves_about_the_residual_of_exact_mode(rule, monkeypatch):
-    monkeypatch.setattr(sweep, "LARGEST_POOL", {"exact": 64, "fast": 64})
+def test_fast_mode_leaves_about_the_residual_of_exact_mode(monkeypatch):
+    monkeypatch.setattr(sweep, "MOST_CANDIDATES", {"exact": 64, "fast": 64})
     atoms, target = random_problem((900, 200), seed=2, dtype=torch.float32)
     exact, fast = (
-        orthogonal_matching_pursuit(atoms, target, 100, rule=rule, mode=mode)
-        for mode in ("exact", "fast")
+        orthogonal_matching_pursuit(atoms, target, 100, mode=mode) for mode in ("exact", "fast")
     )
     assert len(set(fast.indices.tolist())) == 100
     assert fast.residual_norm <= 1.1 * exact.residual_norm
@@ -100,12 +93,11 @@ def test_fast_mode_leaves_about_the_residual_of_exact_mode(rule, monkeypatch):
 
 
 @MODES
-@RULES
 @given(shape=SHAPES, fraction=st.floats(0.01, 1.0), seed=st.integers(0, 999))
-def test_properties_of_every_coreset(mode, rule, shape, fraction, seed):
+def test_properties_of_every_coreset(mode, shape, fraction, seed):
     atoms, target = random_problem(shape, seed)
     size = max(1, int(fraction * shape[0]))
-    options = {"rule": rule, "mode": mode}
+    options = {"mode": mode}
     coreset = orthogonal_matching_pursuit(atoms, target, size, **options)
     signed = orthogonal_matching_pursuit(atoms, target, size, nonnegative=False, **options)
     assert len(set(coreset.indices.tolist())) == len(coreset) == size
@@ -122,12 +114,11 @@ def test_properties_of_every_coreset(mode, rule, shape, fraction, seed):
     assert signed.residual_norm <= coreset.residual_norm + 1e-9
 
 
-@RULES
 @given(shape=SHAPES, seed=st.integers(0, 999))
-def test_full_size_equals_least_squares(rule, shape, seed):
+def test_full_size_equals_least_squares(shape, seed):
     atoms, _ = random_problem(shape, seed)
     target = torch.randn(shape[1], generator=torch.Generator().manual_seed(seed)).double()
-    coreset = orthogonal_matching_pursuit(atoms, target, shape[0], rule=rule, nonnegative=False)
+    coreset = orthogonal_matching_pursuit(atoms, target, shape[0], nonnegative=False)
     fitted = np.linalg.lstsq(atoms.T.numpy(), target.numpy(), rcond=None)[0] @ atoms.numpy()
     np.testing.assert_allclose(weighted_sum(coreset, atoms), fitted, atol=1e-5)
 
@@ -141,13 +132,12 @@ def test_nonnegative_weights_are_the_best_nonnegative_ones(shape, fraction, seed
     assert coreset.residual_norm <= best + 1e-6
 
 
-@RULES
 @given(seed=st.integers(0, 999), permutation=st.permutations(range(30)))
-def test_permuting_the_atoms_permutes_the_picks(rule, seed, permutation):
+def test_permuting_the_atoms_permutes_the_picks(seed, permutation):
     atoms, target = random_problem((30, 20), seed)
     order = torch.tensor(permutation)
-    coreset = orthogonal_matching_pursuit(atoms, target, 15, rule=rule)
-    permuted = orthogonal_matching_pursuit(atoms[order], target, 15, rule=rule)
+    coreset = orthogonal_matching_pursuit(atoms, target, 15)
+    permuted = orthogonal_matching_pursuit(atoms[order], target, 15)
     assert torch.equal(order[permuted.indices], coreset.indices)
 
 
@@ -162,13 +152,12 @@ def test_scaling_the_target_scales_the_weights(mode, scale):
     assert scaled.residual_norm == pytest.approx(coreset.residual_norm, abs=1e-9)
 
 
-@RULES
-def test_atoms_of_wildly_different_scale(rule):
+def test_atoms_of_wildly_different_scale():
     atoms, _ = random_problem((50, 20), seed=5, dtype=torch.float32)
     scales = torch.logspace(-25, 25, 50)
     target = atoms.double().sum(dim=0)
-    plain = orthogonal_matching_pursuit(atoms, target, 10, rule=rule)
-    scaled = orthogonal_matching_pursuit(atoms * scales[:, None], target, 10, rule=rule)
+    plain = orthogonal_matching_pursuit(atoms, target, 10)
+    scaled = orthogonal_matching_pursuit(atoms * scales[:, None], target, 10)
     assert torch.equal(plain.indices, scaled.indices)
     expected = plain.weights / scales[plain.indices].double()
     torch.testing.assert_close(scaled.weights, expected, rtol=1e-4, atol=0.0)
@@ -184,52 +173,46 @@ def test_recovers_a_sparse_combination():
 
 
 @MODES
-@RULES
-def test_ties_and_duplicates_go_to_the_lowest_index(mode, rule):
+def test_ties_and_duplicates_go_to_the_lowest_index(mode):
     atoms, _ = random_problem((20, 15), seed=7, dtype=torch.float32)
     doubled = torch.cat([atoms, atoms])
     target = atoms.double().sum(dim=0)
-    once = orthogonal_matching_pursuit(atoms, target, 10, rule=rule, mode=mode)
-    twice = orthogonal_matching_pursuit(doubled, target, 10, rule=rule, mode=mode)
+    once = orthogonal_matching_pursuit(atoms, target, 10, mode=mode)
+    twice = orthogonal_matching_pursuit(doubled, target, 10, mode=mode)
     assert torch.equal(once.indices, twice.indices)
     torch.testing.assert_close(once.weights, twice.weights)
 
 
 @MODES
-@RULES
-def test_identical_atoms_share_the_weight(mode, rule):
+def test_identical_atoms_share_the_weight(mode):
     atoms = torch.randn(1, 6, generator=torch.Generator().manual_seed(8)).repeat(700, 1)
-    coreset = orthogonal_matching_pursuit(atoms, 700 * atoms[0], 5, rule=rule, mode=mode)
+    coreset = orthogonal_matching_pursuit(atoms, 700 * atoms[0], 5, mode=mode)
     assert coreset.indices.tolist() == [0, 1, 2, 3, 4]
     torch.testing.assert_close(coreset.weights, torch.full((5,), 140.0).double())
     assert coreset.residual_norm < 1e-6
 
 
 @MODES
-@RULES
-def test_a_pool_full_of_dependent_atoms_does_not_end_the_pursuit(mode, rule):
+def test_a_pool_full_of_dependent_atoms_does_not_end_the_pursuit(mode):
     # After the first pick all its copies score 0 and the other atoms, which oppose what is left of
     # the target, score less: they fill the pool without being candidates.
     copies = torch.tensor([[1.0, 0.0, 0.0]]).repeat(600, 1)
     others = torch.tensor([[0.1, -1.0, 0.0], [0.0, -1.0, 1.0]])
     atoms = torch.cat([copies, others]).double()
     target = torch.tensor([1.0, 0.1, 0.0]).double()
-    sweeps, _ = naive_pursuit(atoms, target, 3, rule=rule)
-    coreset = orthogonal_matching_pursuit(atoms, target, 3, rule=rule, mode=mode)
+    sweeps, _ = naive_pursuit(atoms, target, 3)
+    coreset = orthogonal_matching_pursuit(atoms, target, 3, mode=mode)
     assert sweeps[0][0] == 0
     assert sweeps[0][1] >= 600
     assert_same_picks(coreset, sweeps)
 
 
 @MODES
-@RULES
 @pytest.mark.parametrize("nonnegative", [True, False])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-def test_more_picks_than_dimensions(mode, rule, nonnegative, dtype):
+def test_more_picks_than_dimensions(mode, nonnegative, dtype):
     atoms, target = random_problem((300, 12), seed=9, dtype=dtype)
-    coreset = orthogonal_matching_pursuit(
-        atoms, target, 100, rule=rule, mode=mode, nonnegative=nonnegative
-    )
+    coreset = orthogonal_matching_pursuit(atoms, target, 100, mode=mode, nonnegative=nonnegative)
     assert len(set(coreset.indices.tolist())) == 100
     assert coreset.residual_norm < 1e-5
     assert int((coreset.weights != 0).sum()) > 60
@@ -238,15 +221,12 @@ def test_more_picks_than_dimensions(mode, rule, nonnegative, dtype):
 
 
 @MODES
-@RULES
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-def test_span_exhausted_before_the_residual_is(mode, rule, dtype):
+def test_span_exhausted_before_the_residual_is(mode, dtype):
     generator = torch.Generator().manual_seed(16)
     atoms = torch.randn(700, 3, generator=generator) @ torch.randn(3, 10, generator=generator)
     atoms, target = atoms.to(dtype), torch.randn(10, generator=generator)
-    coreset = orthogonal_matching_pursuit(
-        atoms, target, 20, rule=rule, mode=mode, nonnegative=False
-    )
+    coreset = orthogonal_matching_pursuit(atoms, target, 20, mode=mode, nonnegative=False)
     assert len(set(coreset.indices.tolist())) == 20
     matrix, goal = atoms.double().T.numpy(), target.double().numpy()
     fitted = matrix @ np.linalg.lstsq(matrix, goal, rcond=1e-6)[0]
@@ -254,11 +234,10 @@ def test_span_exhausted_before_the_residual_is(mode, rule, dtype):
     assert coreset.residual_norm == pytest.approx(best, rel=1e-4)
 
 
-@RULES
-def test_residual_spent_before_the_span_is(rule):
+def test_residual_spent_before_the_span_is():
     atoms = torch.eye(50, dtype=torch.float64)
     target = atoms[:3].sum(dim=0)
-    coreset = orthogonal_matching_pursuit(atoms, target, 20, rule=rule)
+    coreset = orthogonal_matching_pursuit(atoms, target, 20)
     assert coreset.indices.tolist()[:3] == [0, 1, 2]
     assert len(set(coreset.indices.tolist())) == 20
     torch.testing.assert_close(weighted_sum(coreset, atoms), target, atol=1e-5, rtol=0.0)
@@ -306,14 +285,13 @@ def test_tolerance_stops_at_the_first_small_residual(mode, tolerance):
 
 
 @MODES
-@RULES
-def test_structured_equals_dense(mode, rule):
+def test_structured_equals_dense(mode):
     generator = torch.Generator().manual_seed(13)
     errors = torch.randn(2, 200, 3, generator=generator, dtype=torch.float64)
     features = torch.randn(2, 200, 9, generator=generator, dtype=torch.float64)
     dense = dense_last_layer(errors, features)
     target = dense.sum(dim=0)
-    options = {"rule": rule, "mode": mode}
+    options = {"mode": mode}
     # Past D = 54 picks, what fast mode picks from a spent residual is up to rounding.
     size = 70 if mode == "exact" else 45
     expected = orthogonal_matching_pursuit(DenseDictionary(dense), target, size, **options)
@@ -375,7 +353,6 @@ def spoiled(row: int, value: float) -> Tensor:
         (torch.ones(5), torch.ones(3), 1, {}, "matrix N×D"),
         (torch.ones(0, 3), torch.ones(3), 1, {}, "dictionary is empty"),
         (torch.ones(3, 0), torch.ones(0), 1, {}, "dimension 0"),
-        (torch.ones(5, 3), torch.ones(3), 1, {"rule": "mp"}, "rule must be one of"),
         (torch.ones(5, 3), torch.ones(3), 1, {"mode": "slow"}, "mode must be one of"),
         (torch.ones(5, 3), torch.ones(3), 1, {"tolerance": -0.1}, "tolerance must be"),
     ],

@@ -11,7 +11,7 @@ import torch
 from avalanche.benchmarks.utils import AvalancheDataset
 from torch import Tensor
 
-from avalanche_gmc.buffers.base import OwningBuffer, checked_size
+from avalanche_gmc.buffers.base import OwningBuffer, checked
 from avalanche_gmc.buffers.baselines.sieve import Array, Sieves
 from avalanche_gmc.embedding.examples import Examples
 from avalanche_gmc.exemplars import Exemplars
@@ -56,8 +56,7 @@ class FacilityLocationBuffer(OwningBuffer):
         super().__init__(max_size)
         if not 0 < epsilon < 1:
             raise ValueError(f"epsilon must be between 0 and 1, got {epsilon}")
-        if checked_size(num_witnesses) == 0:
-            raise ValueError("num_witnesses must be at least 1, got 0")
+        checked("num_witnesses", num_witnesses, least=1)
         self._features = features
         self._epsilon = epsilon
         self._state = _State(_Witnesses(num_witnesses, seed))
@@ -66,7 +65,7 @@ class FacilityLocationBuffer(OwningBuffer):
         state = copy.deepcopy(self._state)
         examples = Examples(data.eval())
         for rows in examples.batches(_CHUNK):
-            features = self._to_features(examples.read(rows)[0])
+            features = self._to_features(examples.read(rows)[0], rows.start)
             state.take(features, _Source(data, rows.start), self.max_size, self._epsilon)
         self._state = state
 
@@ -77,18 +76,24 @@ class FacilityLocationBuffer(OwningBuffer):
         :param new_size: the new ``max_size``.
         """
         state = copy.deepcopy(self._state)
-        state.resize(checked_size(new_size), self._epsilon)
+        state.resize(checked("the size of a memory", new_size, least=0), self._epsilon)
         self._state, self.max_size = state, new_size
 
     def _shown(self) -> Exemplars:
         return self._state.shown
 
-    def _to_features(self, inputs: Tensor) -> Array:
+    def _to_features(self, inputs: Tensor, first: int) -> Array:
         features = inputs.flatten(1) if self._features is None else self._features(inputs)
         if features.ndim != 2 or len(features) != len(inputs):
             raise ValueError(
                 f"features must be a matrix with a row for each of {len(inputs)} inputs, got "
                 f"shape {tuple(features.shape)}"
+            )
+        if not bool(features.isfinite().all()):
+            bad = int((~features.isfinite()).any(dim=1).nonzero()[0, 0])
+            raise ValueError(
+                f"the features of example {first + bad} are not finite; look for NaN or infinite "
+                "values in that input, or scale the inputs"
             )
         return features.detach().cpu().double().numpy()
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from avalanche.benchmarks.utils import AvalancheDataset
 
-from avalanche_gmc.buffers.base import OwningBuffer, checked_size, class_labels
+from avalanche_gmc.buffers.base import OwningBuffer, checked, class_labels
 from avalanche_gmc.exemplars import Exemplars
 
 
@@ -37,7 +37,7 @@ class SlidingWindowBuffer(OwningBuffer):
         :param strategy: not used.
         :param new_size: the new ``max_size``.
         """
-        self.max_size = checked_size(new_size)
+        self.max_size = checked("the size of a memory", new_size, least=0)
         self._exemplars = _last(self._exemplars, new_size)
 
     def _shown(self) -> Exemplars:
@@ -84,7 +84,7 @@ class GreedyClassBalancedBuffer(OwningBuffer):
         :param strategy: not used.
         :param new_size: the new ``max_size``.
         """
-        self.max_size = checked_size(new_size)
+        self.max_size = checked("the size of a memory", new_size, least=0)
         if len(self._exemplars) <= new_size:
             return
         slots = _Slots(self._members(), self._random)

@@ -1,0 +1,40 @@
+"""Hold the paper's claims against the committed rows: a Markdown table, claim by claim.
+
+    python -m benchmarks claims                                          # print it
+    python -m benchmarks claims --update README.md benchmarks/README.md  # and put it into pages
+
+A page has marks around the place of the table: ``<!-- claims -->`` and ``<!-- end of claims -->``
+or, for the verdicts alone, ``<!-- verdicts -->`` and ``<!-- end of verdicts -->``.
+
+Differences in accuracy are paired by seed. One counts as clear if its mean is more than two
+standard errors from zero. A claim is *reproduced* if every comparison comes out as it says,
+*partly* if some do, *not reproduced* if none does; a single seed does not count.
+Nothing is trained, torch is not imported.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from benchmarks.files import write_whole
+from benchmarks.grid.rows import PUBLISHED
+from benchmarks.options import folder
+from benchmarks.report.claims import markdown, updated
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of ``python -m benchmarks claims``."""
+    parser.add_argument("--results", type=folder, default=PUBLISHED, help="folder of the CSV files")
+    parser.add_argument(
+        "--update", type=Path, nargs="+", default=[], metavar="PAGE", help="put it into these"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the tables; update pages if asked to."""
+    texts = {page: updated(page, args.results) for page in args.update}
+    for page, text in texts.items():
+        write_whole(page, text)
+    print(markdown(args.results))
+    return 0

@@ -1,0 +1,65 @@
+"""Draw the paper's figures and write Markdown tables, from the CSV files alone.
+
+    python -m benchmarks figures
+    python -m benchmarks figures --results benchmarks/results --output docs  # the published rows
+
+Nothing is trained and torch is not imported. Each experiment's rows become one figure (PNG and SVG)
+with the mean over seeds as a line and one standard deviation as a band, and one Markdown table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from benchmarks import UsageError
+from benchmarks.files import write_whole
+from benchmarks.grid.cells import EXPERIMENTS
+from benchmarks.grid.rows import PUBLISHED, RESULTS, ResultsFile
+from benchmarks.options import folder
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of ``python -m benchmarks figures``."""
+    parser.add_argument(
+        "experiments", nargs="*", metavar="EXPERIMENT", help="which ones; all with rows if none"
+    )
+    parser.add_argument("--results", type=folder, default=RESULTS, help="folder of the CSV files")
+    parser.add_argument("--output", type=folder, help="folder of the figures; else RESULTS/figures")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Draw every experiment that has rows."""
+    from benchmarks.report import plots, tables
+
+    names = args.experiments or [
+        name for name in EXPERIMENTS if (args.results / f"{name}.csv").exists()
+    ]
+    if not names:
+        raise UsageError(
+            f"{args.results} holds no results: run `python -m benchmarks run gdumb` first, "
+            f"or draw the published rows with --results {PUBLISHED}"
+        )
+    output = args.output or args.results / "figures"
+    for name in names:
+        rows = rows_of(name, args.results)
+        for path in plots.draw(name, rows, output):
+            print(path)
+        table = output / f"{name}.md"
+        write_whole(table, tables.markdown(name, rows))
+        print(table)
+    print(f"drawn: {', '.join(names)}", file=sys.stderr)
+    return 0
+
+
+def rows_of(name: str, results: Path) -> list[dict[str, str]]:
+    """The rows of one experiment, at least one."""
+    if name not in EXPERIMENTS:
+        raise UsageError(f"unknown experiment {name!r}: choose from {', '.join(EXPERIMENTS)}")
+    rows = ResultsFile(results / f"{name}.csv").rows()
+    if not rows:
+        raise UsageError(
+            f"{results / f'{name}.csv'} holds no rows: run `python -m benchmarks run {name}` first"
+        )
+    return rows

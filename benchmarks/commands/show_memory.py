@@ -1,0 +1,79 @@
+"""Draw a contact sheet of a memory's exemplars with their weights, for image streams.
+
+    python -m benchmarks show-memory split-fashion-mnist --method gmc-last-layer --memory-size 100
+    python -m benchmarks show-memory digits --method reservoir --output reservoir.png
+
+The memory is selected from the whole stream as the grid would; nothing is trained. Each class is a
+row, the heaviest exemplars first; the number below an image is its weight relative to the mean.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from benchmarks.grid.cells import make_cells
+from benchmarks.grid.methods import METHODS
+from benchmarks.grid.rows import RESULTS
+from benchmarks.options import add_data_root, fraction, natural, positive
+from benchmarks.streams.registry import STREAMS
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of ``python -m benchmarks show-memory``."""
+    streams = [name for name, info in STREAMS.items() if info.class_names]
+    methods = [name for name, method in METHODS.items() if method.family != "local"]
+    parser.add_argument("stream", nargs="?", choices=streams, default="split-fashion-mnist")
+    parser.add_argument("--method", choices=methods, default="gmc-last-layer", help="the memory")
+    parser.add_argument("--memory-size", type=positive, default=100, help="number of exemplars")
+    parser.add_argument("--seed", type=natural, default=0, help="of the draws or the sampling")
+    parser.add_argument("--train-fraction", type=fraction, default=1.0, help="of the stream")
+    parser.add_argument("--output", type=Path, help="image file; else in the results folder")
+    add_data_root(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Select the memory and draw it."""
+    from benchmarks.grid.selection import select
+    from benchmarks.report import contact_sheet
+    from benchmarks.streams.opening import open_stream
+
+    what = ([args.stream], [args.method], [args.memory_size], [args.seed])
+    (cell,) = make_cells("gdumb", *what, train_fraction=args.train_fraction)
+    stream, info = (
+        open_stream(args.stream, args.data_root, args.train_fraction),
+        STREAMS[cell.stream],
+    )
+    selected = select([cell], stream)[cell.key()]
+    memory = selected.memories[selected.steps[-1]]
+    images = digit_images(memory.inputs) if info.data == "digits" else memory.inputs
+    residual = "" if memory.residual is None else f"; residual {memory.residual:.3f}"
+    seen = sum(map(sum, stream.class_counts()))
+    title = f"{METHODS[args.method].label}: {len(memory.labels)} of {seen:,} images, {info.title}"
+    name = f"{args.stream}-{args.method}-{args.memory_size}-{args.seed}.png"
+    path = args.output or RESULTS / "memories" / name
+    contact_sheet.draw(
+        images.numpy(),
+        memory.labels.tolist(),
+        None if memory.weights is None else memory.weights.tolist(),
+        info.class_names.split(),
+        title + residual,
+        path,
+    )
+    print(path)
+    return 0
+
+
+def digit_images(inputs: Any) -> Any:
+    """The n×1×8×8 pixels behind the standardised features of digits."""
+    import torch
+
+    from benchmarks.data import arrays
+    from benchmarks.streams import tabular
+
+    table = arrays.digits()
+    train, _ = tabular.split_rows(table, tabular.DIGITS_TEST_SHARE)
+    mean, deviation = tabular.statistics(table, train)
+    pixels = inputs * torch.from_numpy(deviation) + torch.from_numpy(mean)
+    return pixels.reshape(-1, 1, 8, 8)

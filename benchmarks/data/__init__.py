@@ -1,0 +1,1 @@
+"""What is fetched, verified and read."""

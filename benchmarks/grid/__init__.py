@@ -1,0 +1,1 @@
+"""Cells, methods, selection, training, workers and rows of a grid."""

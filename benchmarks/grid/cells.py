@@ -1,0 +1,235 @@
+"""What a grid consists of: experiments named after the paper's figures, their cells, presets.
+
+No torch in here: the command line and the figures read these tables.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any
+
+from benchmarks import UsageError
+from benchmarks.grid.methods import METHODS
+from benchmarks.grid.rows import CONFIGURATION, Key, key
+from benchmarks.streams.registry import stream_info
+
+
+@dataclass(frozen=True)
+class Cell:
+    """The full configuration of one measurement; the fields are the CSV's first columns."""
+
+    experiment: str
+    stream: str
+    method: str
+    memory_size: int
+    seed: int
+    model: str
+    epochs: int = 200
+    batch_size: int = 100
+    learning_rate: float = 1e-3
+    train_fraction: float = 1.0
+    draws: int = 4
+    dim: int = 2000
+    projection: str = "sparse"
+    mode: str = "exact"
+    weighted: bool = True
+
+    def row(self) -> dict[str, object]:
+        """The configuration columns of the cell's row."""
+        return asdict(self)
+
+    def key(self) -> Key:
+        """Identity of the cell in a results file."""
+        return key(self.row())
+
+    def describe(self) -> str:
+        """The cell in words, for messages."""
+        return (
+            f"{self.experiment} / {self.stream} / {self.method} / "
+            f"{self.memory_size} exemplars / seed {self.seed}"
+        )
+
+    def cost(self) -> float:
+        """Rough relative cost, for the time left."""
+        trainings = 10 if EXPERIMENTS[self.experiment].per_experience else 1
+        examples = max(self.memory_size, self.batch_size) * self.epochs * trainings
+        return examples * {"mlp": 1, "cnn": 60, "resnet18": 160}[self.model]
+
+
+assert tuple(field.name for field in fields(Cell)) == CONFIGURATION
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A figure of the paper.
+
+    :param paradigm: how a memory is used: ``gdumb`` (train from scratch on it), ``replay`` (train
+        on it together with the current experience) or ``count`` (nothing is trained).
+    :param per_experience: whether the accuracy after each experience is asked for.
+    """
+
+    figure: str
+    paradigm: str
+    streams: tuple[str, ...]
+    methods: tuple[str, ...]
+    memory_sizes: tuple[int, ...]
+    per_experience: bool = False
+
+
+BASELINES = ("reservoir", "class-balanced", "sliding-window")
+GMC = ("gmc-projection", "gmc-last-layer")
+PAPER_TABLES = ("sorted-covertype", "sorted-electricity")
+PAPER_STREAMS = (*PAPER_TABLES, "split-fashion-mnist", "split-cifar10")
+PAPER_SIZES = (100, 200, 500, 1000, 2000, 5000)
+
+EXPERIMENTS = {
+    "gdumb": Experiment(
+        "final accuracy against memory size, GDumb",
+        "gdumb",
+        PAPER_STREAMS,
+        (*GMC, *BASELINES),
+        PAPER_SIZES,
+    ),
+    "gdumb-per-task": Experiment(
+        "accuracy after each experience, GDumb",
+        "gdumb",
+        PAPER_STREAMS,
+        (*GMC, *BASELINES),
+        (1000,),
+        per_experience=True,
+    ),
+    "facility-location": Experiment(
+        "facility location on a sorted and an iid stream, GDumb",
+        "gdumb",
+        ("sorted-covertype", "iid-covertype"),
+        ("facility-location", "gmc-last-layer", "reservoir"),
+        PAPER_SIZES,
+    ),
+    "replay": Experiment(
+        "final accuracy against memory size, experience replay",
+        "replay",
+        PAPER_STREAMS,
+        (*GMC, *BASELINES),
+        PAPER_SIZES,
+    ),
+    "local": Experiment(
+        "the local variant, experience replay",
+        "replay",
+        PAPER_TABLES,
+        ("gmc-local", "gmc-last-layer", "reservoir"),
+        PAPER_SIZES,
+    ),
+    "class-frequencies": Experiment(
+        "classes in each experience of the sorted streams",
+        "count",
+        PAPER_TABLES,
+        ("stream",),
+        (0,),
+    ),
+    "demo": Experiment(
+        "small memories of bundled digits, GDumb",
+        "gdumb",
+        ("digits", "sorted-digits"),
+        ("gmc-last-layer", *BASELINES),
+        (20, 50, 100, 200),
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Preset:
+    """How much of an experiment to run; ``None`` keeps the experiment's own list."""
+
+    seeds: tuple[int, ...]
+    epochs: int
+    memory_sizes: tuple[int, ...] | None = None
+    train_fraction: float = 1.0
+
+
+PRESETS = {
+    "paper": Preset(seeds=(0, 1, 2, 3, 4), epochs=200),
+    # Small memories, fully trained, of a thin stream: a look at every panel, not a result.
+    "quick": Preset(seeds=(0, 1), epochs=100, memory_sizes=(100, 200), train_fraction=0.05),
+}
+
+
+def make_cells(
+    experiment: str,
+    streams: Sequence[str],
+    methods: Sequence[str],
+    memory_sizes: Sequence[int],
+    seeds: Sequence[int],
+    **options: Any,
+) -> list[Cell]:
+    """The full grid, ordered so that cells that share work are neighbours."""
+    known = EXPERIMENTS[experiment]
+    if known.paradigm == "count":
+        methods, memory_sizes, seeds = known.methods, known.memory_sizes, (0,)
+    else:
+        check_methods(experiment, methods)
+    return [
+        without_idle_options(
+            Cell(experiment, stream, method, size, seed, stream_info(stream).model, **options)
+        )
+        for stream, seed, method, size in itertools.product(streams, seeds, methods, memory_sizes)
+    ]
+
+
+def without_idle_options(cell: Cell) -> Cell:
+    """Blank the options that the method does not look at, so that they identify no cell."""
+    blank: dict[str, Any] = {"draws": 0, "dim": 0, "projection": "", "mode": "", "weighted": False}
+    method = METHODS.get(cell.method)
+    if method is None:
+        return replace(cell, **blank, epochs=0, batch_size=0, learning_rate=0.0)
+    if method.family == "local":
+        blank["draws"] = 1
+    return replace(cell, **{k: v for k, v in blank.items() if k not in method.options})
+
+
+def check_methods(experiment: str, methods: Sequence[str]) -> None:
+    """Refuse methods that the experiment cannot run."""
+    for method in methods:
+        if method not in METHODS:
+            raise UsageError(f"unknown method {method!r}: choose from {', '.join(METHODS)}")
+        if METHODS[method].family == "local" and EXPERIMENTS[experiment].paradigm != "replay":
+            raise UsageError(
+                f"{method} follows the model being trained, so {experiment} cannot run it: "
+                "use it with the experiments replay or local"
+            )
+
+
+@dataclass(frozen=True)
+class Group:
+    """Cells that share one pass over one stream: data, embeddings and the claim on the work."""
+
+    cells: tuple[Cell, ...]
+
+    def name(self) -> str:
+        """A file name that is the same for the same work, whoever runs it."""
+        shared = group_key(self.cells[0])
+        digest = hashlib.sha256(repr(shared).encode()).hexdigest()[:12]
+        return f"{self.cells[0].experiment}-{digest}"
+
+
+def group_key(cell: Cell) -> tuple[object, ...]:
+    """Cells with the same key differ in memory size and in methods of one family only."""
+    family = METHODS[cell.method].family if cell.method in METHODS else cell.method
+    shared = {**cell.row(), "method": family}
+    del shared["memory_size"]
+    return tuple(shared.items())
+
+
+def make_groups(cells: Sequence[Cell]) -> list[Group]:
+    """Collect the cells into groups, in the order in which the groups first appear."""
+    groups: dict[tuple[object, ...], list[Cell]] = {}
+    for cell in cells:
+        groups.setdefault(group_key(cell), []).append(cell)
+    return [Group(tuple(members)) for members in groups.values()]
+
+
+def shard(groups: Sequence[Group], index: int, count: int) -> list[Group]:
+    """Part ``index`` of ``count`` of a grid; the parts are disjoint and together the whole."""
+    return [group for number, group in enumerate(groups) if number % count == index]

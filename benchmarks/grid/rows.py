@@ -1,0 +1,149 @@
+"""Result rows: one CSV file per experiment, one row per finished cell; no torch in here.
+
+Appending is safe against ``kill -9``, full disks and other processes: a row is a whole line, added
+under a file lock, and a line that a crash cut short is dropped by the next writer.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from filelock import FileLock
+
+from benchmarks import UsageError
+from benchmarks.files import append_whole, write_whole
+
+PUBLISHED = Path(__file__).parents[1] / "results"
+"""The committed rows. They are read; only ``--results`` or ``--csv`` can name them to write."""
+RESULTS = Path("results")
+"""Where runs of the user go by default."""
+
+# What was run; these columns together identify a cell.
+CONFIGURATION = (
+    "experiment",
+    "stream",
+    "method",
+    "memory_size",
+    "seed",
+    "model",
+    "epochs",
+    "batch_size",
+    "learning_rate",
+    "train_fraction",
+    "draws",
+    "dim",
+    "projection",
+    "mode",
+    "weighted",
+)
+# What came out; lists are joined by ";", lists of lists by "|".
+MEASUREMENTS = (
+    "accuracy",
+    "accuracy_per_experience",
+    "residual",
+    "class_counts",
+    "class_counts_per_experience",
+    "embedding_seconds",
+    "selection_seconds",
+    "training_seconds",
+    "versions",
+    "device",
+)
+COLUMNS = CONFIGURATION + MEASUREMENTS
+
+Row = dict[str, str]
+Key = tuple[str, ...]
+
+
+def key(row: Mapping[str, object], columns: Sequence[str] = CONFIGURATION) -> Key:
+    """Identity of a cell: its configuration as it is written in the file."""
+    return tuple(as_text(row[column]) for column in columns)
+
+
+def as_text(value: object) -> str:
+    """A value as it is written: shortest exact numbers, ``;`` and ``|`` between list items."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, (list, tuple)):
+        nested = any(isinstance(item, (list, tuple)) for item in value)
+        return ("|" if nested else ";").join(as_text(item) for item in value)
+    return "" if value is None else str(value)
+
+
+def numbers(text: str) -> list[float]:
+    """The inverse of :func:`as_text` for a flat list of numbers."""
+    return [float(item) for item in text.split(";") if item]
+
+
+def write_rows(path: Path, rows: Sequence[Mapping[str, object]]) -> None:
+    """Replace a CSV file by these rows, which have the same columns."""
+    write_whole(path, _lines([list(rows[0]), *(map(as_text, row.values()) for row in rows)]))
+
+
+class ResultsFile:
+    """The rows of one experiment.
+
+    :param path: the CSV file; it and its folder are created by the first row.
+    :param configuration: the columns that identify a row.
+    :param measurements: the others.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        configuration: tuple[str, ...] = CONFIGURATION,
+        measurements: tuple[str, ...] = MEASUREMENTS,
+    ) -> None:
+        self.path = path
+        self.configuration = configuration
+        self.columns = configuration + measurements
+
+    def rows(self) -> list[Row]:
+        """All complete rows."""
+        if not self.path.exists():
+            return []
+        text = self.path.read_text(encoding="utf-8")
+        complete = text[: text.rfind("\n") + 1]
+        reader = csv.DictReader(io.StringIO(complete, newline=""))
+        if complete and tuple(reader.fieldnames or ()) != self.columns:
+            raise UsageError(
+                f"{self.path} has other columns than this version writes: move it away first"
+            )
+        return list(reader)
+
+    def finished(self) -> set[Key]:
+        """Keys of the cells that have a row."""
+        return {key(row, self.configuration) for row in self.rows()}
+
+    def append(self, row: Mapping[str, object]) -> None:
+        """Add one row, whole or not at all; a cell that has a row already is left alone."""
+        if set(row) != set(self.columns):
+            raise ValueError(f"a row must have the columns {self.columns} but has {tuple(row)}")
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(self.path.with_name(f".{self.path.name}.lock")):
+            if key(row, self.configuration) in self.finished():
+                return
+            self._drop_cut_line()
+            header = [] if self.path.exists() and self.path.stat().st_size else [self.columns]
+            text = _lines([*header, [as_text(row[column]) for column in self.columns]])
+            append_whole(self.path, text)
+
+    def _drop_cut_line(self) -> None:
+        if not self.path.exists():
+            return
+        content = self.path.read_bytes()
+        if not content.endswith(b"\n"):
+            os.truncate(self.path, content.rfind(b"\n") + 1)
+
+
+def _lines(rows: Iterable[Iterable[str]]) -> str:
+    """CSV text of the rows."""
+    buffer = io.StringIO(newline="")
+    csv.writer(buffer, lineterminator="\n").writerows(rows)
+    return buffer.getvalue()

@@ -1,0 +1,203 @@
+"""Running a group of cells: claim it, select its memories, train on them, append rows.
+
+A group of cells shares one pass over its stream: the data is loaded and embedded once for all its
+memory sizes. Selected memories are kept beside the results until the group is done, so that a run
+that was killed repeats one selection or one training. Claims are file locks, which the operating
+system drops with the process that held them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import time
+import traceback
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from filelock import FileLock, Timeout
+
+import avalanche_gmc
+from benchmarks import UsageError
+from benchmarks.grid.buffers import make_buffer
+from benchmarks.grid.cells import EXPERIMENTS, Cell, Group
+from benchmarks.grid.methods import METHODS
+from benchmarks.grid.rows import COLUMNS, Key, ResultsFile
+from benchmarks.grid.selection import (
+    CellError,
+    Selected,
+    load,
+    memory_of,
+    naming,
+    needs_all,
+    save,
+    select,
+)
+from benchmarks.grid.training import (
+    PlayedBackBuffer,
+    Recipe,
+    accuracy,
+    train_gdumb,
+    train_replay,
+)
+from benchmarks.streams.opening import Stream, open_stream
+
+WAIT_SECONDS = 1.0
+
+
+def run_group(group: Group, results: Path, root: Path | None) -> bool:
+    """Run the unfinished cells of a group, unless another process is at it.
+
+    :param results: folder of the CSV files.
+    :returns: whether the group is finished.
+    """
+    claim = FileLock(work_folder(results) / f"{group.name()}.lock")
+    try:
+        claim.acquire(timeout=0)
+    except Timeout:
+        time.sleep(WAIT_SECONDS)
+        return False
+    try:
+        run_claimed(group, results, root)
+    except CellError as error:
+        if not isinstance(error.__cause__, (UsageError, OSError)):
+            traceback.print_exc()
+        raise
+    finally:
+        claim.release()
+    return True
+
+
+def work_folder(results: Path) -> Path:
+    """Where claims and selected memories are kept."""
+    folder = results / ".work"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def run_claimed(group: Group, results: Path, root: Path | None) -> None:
+    """Run what has no row yet; every finished cell is on disk before the next one starts."""
+    file = ResultsFile(results / f"{group.cells[0].experiment}.csv")
+    finished = file.finished()
+    cells = [cell for cell in group.cells if cell.key() not in finished]
+    if not cells:
+        return
+    with naming(cells[0]):
+        stream = open_stream(cells[0].stream, root, cells[0].train_fraction)
+    kept = work_folder(results) / f"{group.name()}-{source_digest()}.pt"
+    selected = selections(cells, stream, kept)
+    for cell in cells:
+        with naming(cell):
+            file.append(measure(cell, stream, selected.get(cell.key())))
+    kept.unlink(missing_ok=True)
+
+
+def selections(cells: Sequence[Cell], stream: Stream, kept: Path) -> dict[Key, Selected]:
+    """The memories of the cells, taken from an interrupted run or selected now."""
+    first = cells[0]  # all cells of a group are of one family
+    if first.method not in METHODS or METHODS[first.method].family == "local":
+        return {}
+    found = load(kept)
+    if not all(cell.key() in found for cell in cells):
+        found = select(cells, stream)
+        with naming(first):
+            save(found, kept)
+    return found
+
+
+def measure(cell: Cell, stream: Stream, selected: Selected | None) -> dict[str, object]:
+    """The row of one cell."""
+    paradigm = EXPERIMENTS[cell.experiment].paradigm
+    row: dict[str, object] = {**dict.fromkeys(COLUMNS), **cell.row(), **environment()}
+    if paradigm == "count":
+        row["class_counts_per_experience"] = stream.class_counts()
+    elif paradigm == "replay":
+        row.update(measure_replay(cell, stream, selected))
+    elif selected is not None:
+        row.update(measure_gdumb(cell, stream, selected))
+    return row
+
+
+def recipe_of(cell: Cell, stream: Stream) -> Recipe:
+    """The training that the cell's configuration asks for."""
+    return Recipe(
+        stream.make_model,
+        cell.epochs,
+        cell.batch_size,
+        cell.learning_rate,
+        cell.seed,
+        weighted=cell.weighted,
+    )
+
+
+def measure_gdumb(cell: Cell, stream: Stream, selected: Selected) -> dict[str, object]:
+    """Train from scratch on the last memory, or on each where that is asked for."""
+    experiences = list(stream.benchmark.train_stream)
+    recipe = recipe_of(cell, stream)
+    accuracies = []
+    start = time.perf_counter()
+    for index in selected.steps:
+        model = train_gdumb(recipe, experiences[index], selected.memories[index], index=index)
+        accuracies.append(accuracy(model, stream.test_inputs, stream.test_labels))
+    return {
+        **selected.columns(stream.num_classes),
+        "accuracy": accuracies[-1],
+        "accuracy_per_experience": accuracies if needs_all(cell) else None,
+        "training_seconds": time.perf_counter() - start,
+    }
+
+
+def measure_replay(cell: Cell, stream: Stream, selected: Selected | None) -> dict[str, object]:
+    """Train through the stream, replaying the memory of the experiences before."""
+    accuracies: list[float] = []
+
+    def evaluate(model: torch.nn.Module) -> None:
+        accuracies.append(accuracy(model, stream.test_inputs, stream.test_labels))
+
+    start = time.perf_counter()
+    policy: Any
+    if selected is None:
+        policy = make_buffer(cell, None)
+    else:
+        memories = [selected.memories[index] for index in selected.steps]
+        policy = PlayedBackBuffer(cell.memory_size, memories, weighted=cell.weighted)
+    train_replay(recipe_of(cell, stream), stream.benchmark.train_stream, policy, evaluate)
+    seconds = time.perf_counter() - start
+    columns = (selected or Selected({0: memory_of(policy)})).columns(stream.num_classes)
+    return {
+        **columns,
+        "accuracy": accuracies[-1],
+        "accuracy_per_experience": accuracies,
+        "training_seconds": seconds,
+    }
+
+
+@lru_cache(maxsize=1)
+def environment() -> dict[str, object]:
+    """What a row was computed with."""
+    import avalanche
+    import numpy
+
+    versions = {
+        "avalanche-gmc": f"{avalanche_gmc.__version__}+{source_digest()}",
+        "avalanche": avalanche.__version__,
+        "torch": torch.__version__,
+        "numpy": numpy.__version__,
+        "python": platform.python_version(),
+    }
+    threads = torch.get_num_threads()
+    return {
+        "versions": " ".join(f"{name}={version}" for name, version in versions.items()),
+        "device": f"cpu {platform.machine()} threads={threads}",
+    }
+
+
+@lru_cache(maxsize=1)
+def source_digest() -> str:
+    """Eight digits that change with the library's source: memories of other code are not reused."""
+    folder = Path(avalanche_gmc.__file__).parent
+    content = b"".join(path.read_bytes() for path in sorted(folder.rglob("*.py")))
+    return hashlib.sha256(content).hexdigest()[:8]

@@ -1,0 +1,141 @@
+"""Selecting the memories of a group of cells in one pass over their stream.
+
+Memories do not depend on the model being trained (the local variant apart), so they are selected
+first and trained on later. Buffers of all memory sizes walk through the stream together, and each
+experience is embedded once for all of them.
+"""
+
+from __future__ import annotations
+
+import io
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+from avalanche_gmc.buffers.base import OwningBuffer
+from avalanche_gmc.initialization import derive_seed, fresh_draws, seeded
+from benchmarks.files import read_sealed, write_sealed
+from benchmarks.grid.buffers import SharedEmbedding, make_buffer, make_embedding
+from benchmarks.grid.cells import EXPERIMENTS, Cell
+from benchmarks.grid.rows import Key
+from benchmarks.grid.training import Memory
+from benchmarks.streams.opening import Stream
+
+
+class CellError(RuntimeError):
+    """A cell failed; the message names it."""
+
+
+@contextmanager
+def naming(cell: Cell) -> Iterator[None]:
+    """Let an error inside the block say which cell it befell."""
+    try:
+        yield
+    except Exception as error:
+        raise CellError(f"{cell.describe()} failed: {error}") from error
+
+
+@dataclass
+class Selected:
+    """The memories of one cell, by the position of the experience after which they were kept."""
+
+    memories: dict[int, Memory] = field(default_factory=dict)
+    selection_seconds: float = 0.0
+    embedding_seconds: float = 0.0
+
+    @property
+    def steps(self) -> list[int]:
+        """The positions, in order."""
+        return sorted(self.memories)
+
+    def columns(self, num_classes: int) -> dict[str, object]:
+        """What the row of the cell says about its memory."""
+        counts = [self.memories[step].class_counts(num_classes) for step in self.steps]
+        return {
+            "residual": self.memories[self.steps[-1]].residual,
+            "class_counts": counts[-1],
+            "class_counts_per_experience": counts if len(counts) > 1 else None,
+            "embedding_seconds": self.embedding_seconds,
+            "selection_seconds": self.selection_seconds,
+        }
+
+
+def select(cells: Sequence[Cell], stream: Stream) -> dict[Key, Selected]:
+    """The memories of cells that differ in size and in methods of one family."""
+    given = make_embedding(cells[0], stream.make_model)
+    embedding = None if given is None else SharedEmbedding(given)
+    buffers = {cell: make_buffer(cell, embedding) for cell in cells}
+    selected = {cell: Selected() for cell in cells}
+    # Some buffers make their embedding from the model that they will be used with.
+    (model,) = fresh_draws(stream.make_model, 1, derive_seed(cells[0].seed))
+    strategy = SimpleNamespace(model=model)
+    experiences = list(stream.benchmark.train_stream)
+    for step, experience in enumerate(experiences):
+        if embedding is not None:
+            with naming(cells[0]):
+                embedding.prepare(experience.dataset)
+        for cell, buffer in buffers.items():
+            start = time.perf_counter()
+            with naming(cell):
+                update(buffer, experience, strategy, derive_seed(cell.seed, cell.memory_size, step))
+            selected[cell].selection_seconds += time.perf_counter() - start
+            if step == len(experiences) - 1 or needs_all(cell):
+                selected[cell].memories[step] = memory_of(buffer)
+    for result in selected.values():
+        result.embedding_seconds = embedding.seconds if embedding else 0.0
+    return {cell.key(): result for cell, result in selected.items()}
+
+
+def needs_all(cell: Cell) -> bool:
+    """Whether the memories of earlier experiences are used."""
+    experiment = EXPERIMENTS[cell.experiment]
+    return experiment.per_experience or experiment.paradigm == "replay"
+
+
+def update(buffer: Any, experience: Any, strategy: Any, seed: int) -> None:
+    """Show an experience to a buffer; stock buffers draw from the global generators."""
+    with seeded(seed):
+        if isinstance(buffer, OwningBuffer):
+            buffer.update_from_dataset(experience.dataset, strategy)
+        else:
+            buffer.update_from_dataset(experience.dataset)
+
+
+def memory_of(buffer: Any) -> Memory:
+    """A buffer's present memory, apart from the buffer."""
+    samples = [buffer.buffer[i] for i in range(len(buffer.buffer))]
+    weights = getattr(buffer, "weights", None)
+    residual = getattr(buffer, "residual_norm", None)
+    return Memory(
+        torch.stack([sample[0] for sample in samples]),
+        torch.tensor([int(sample[1]) for sample in samples]),
+        None if weights is None else torch.as_tensor(weights).clone(),
+        None if residual is None else float(residual),
+    )
+
+
+def save(selected: dict[Key, Selected], path: Path) -> None:
+    """Keep selected memories until they have been trained on; tensors and numbers, no code."""
+    content = io.BytesIO()
+    torch.save({key: asdict(result) for key, result in selected.items()}, content)
+    write_sealed(path, content.getvalue())
+
+
+def load(path: Path) -> dict[Key, Selected]:
+    """What :func:`save` wrote; nothing if the file is not there or is not as it was written."""
+    content = read_sealed(path)
+    if content is None:
+        return {}
+    try:
+        found = torch.load(io.BytesIO(content), weights_only=True)
+        for result in found.values():
+            result["memories"] = {k: Memory(**memory) for k, memory in result["memories"].items()}
+        return {key: Selected(**result) for key, result in found.items()}
+    except Exception:  # whatever else the file holds, it is not ours
+        return {}

@@ -1,0 +1,156 @@
+"""Training on memories through the library's strategies, and the accuracy on a test set.
+
+The memories of a grid are selected once and used by several trainings, so the strategies get them
+from storage policies that play back what was selected. Everything else is the library's own path:
+its plugins, its weighted loss, Avalanche's loop.
+
+Shapes: N examples, n exemplars.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from avalanche.benchmarks.utils import AvalancheDataset
+from avalanche.training.plugins import EvaluationPlugin
+from avalanche.training.storage_policy import ExemplarsBuffer
+from torch import Tensor, nn
+
+from avalanche_gmc import CoresetGDumb, CoresetReplay
+from avalanche_gmc.initialization import derive_seed, fresh_draws, seeded
+from benchmarks.streams.assembly import task_free
+
+# Batches of about a megabyte: larger ones of images spend their time on fresh memory.
+EVALUATION_NUMBERS = 2**18
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Exemplars at one moment of a stream: inputs n×…, labels n, weights n or ``None``."""
+
+    inputs: Tensor
+    labels: Tensor
+    weights: Tensor | None
+    residual: float | None
+
+    def class_counts(self, num_classes: int) -> list[int]:
+        """How many exemplars each class has."""
+        counts: list[int] = torch.bincount(self.labels, minlength=num_classes).tolist()
+        return counts
+
+    def dataset(self) -> AvalancheDataset:
+        """The exemplars as Avalanche data."""
+        return task_free(self.inputs, self.labels.numpy())
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a model is trained: Adam without weight decay for a fixed number of epochs."""
+
+    make_model: Callable[[], nn.Module]
+    epochs: int
+    batch_size: int
+    learning_rate: float
+    seed: int
+    weighted: bool = True
+
+    def strategy_options(self, index: int) -> dict[str, Any]:
+        """Arguments that GDumb and replay share; ``index`` tells the trainings of a run apart."""
+        # The factory draws the model, because torchvision's ResNet initialises itself otherwise
+        # than the reset_parameters() of its layers would.
+        (model,) = fresh_draws(self.make_model, 1, derive_seed(self.seed, index))
+        return {
+            "model": model,
+            "optimizer": adam(model, self.learning_rate),
+            "criterion": nn.CrossEntropyLoss(),
+            "train_mb_size": self.batch_size,
+            "train_epochs": self.epochs,
+            "evaluator": EvaluationPlugin(),
+        }
+
+
+class PlayedBackBuffer(ExemplarsBuffer):
+    """A storage policy that shows selected memories one after the other."""
+
+    def __init__(self, max_size: int, memories: Sequence[Memory], *, weighted: bool) -> None:
+        """:param memories: the memory after each update, in order."""
+        super().__init__(max_size)
+        self._memories = list(memories)
+        self._weighted = weighted
+        self.weights: Tensor | None = None
+
+    def post_adapt(self, agent: Any, exp: Any) -> None:
+        """Show the next memory."""
+        memory = self._memories.pop(0)
+        self.buffer = memory.dataset()
+        self.weights = memory.weights if self._weighted else None
+
+    def update(self, strategy: Any, **kwargs: Any) -> None:
+        """The older name of :meth:`post_adapt`."""
+        self.post_adapt(strategy, strategy.experience)
+
+    def resize(self, strategy: Any, new_size: int) -> None:
+        """Refused: what was selected is played back as it is."""
+        raise NotImplementedError("a played-back memory has the size it was selected with")
+
+
+def train_gdumb(recipe: Recipe, experience: Any, memory: Memory, *, index: int) -> nn.Module:
+    """A model trained from scratch on ``memory`` alone.
+
+    :param experience: the experience after which the memory is used; GDumb replaces its data.
+    :param index: its position in the stream.
+    """
+    size = len(memory.labels)
+    strategy = CoresetGDumb(
+        **recipe.strategy_options(index),
+        mem_size=size,
+        storage_policy=PlayedBackBuffer(size, [memory], weighted=recipe.weighted),
+        init="same",
+    )
+    with seeded(derive_seed(recipe.seed, index, 1)):
+        strategy.train(experience)
+    model: nn.Module = strategy.model
+    return model
+
+
+def train_replay(
+    recipe: Recipe,
+    stream: Sequence[Any],
+    policy: ExemplarsBuffer,
+    after_each: Callable[[nn.Module], None],
+) -> None:
+    """Train through the whole stream with experience replay.
+
+    :param policy: updated after each experience, replayed during the following ones.
+    :param after_each: called with the model after each experience.
+    """
+    options = recipe.strategy_options(0)
+    strategy = CoresetReplay(**options, mem_size=policy.max_size, storage_policy=policy)
+    with seeded(derive_seed(recipe.seed, 0, 1)):
+        for experience in stream:
+            strategy.train(experience)
+            after_each(strategy.model)
+
+
+def adam(model: nn.Module, learning_rate: float) -> torch.optim.Adam:
+    """Adam with its default settings, in its fastest implementation for the device."""
+    try:
+        return torch.optim.Adam(model.parameters(), lr=learning_rate, fused=True)
+    except RuntimeError:  # older releases of torch have no fused version for CPUs
+        return torch.optim.Adam(model.parameters(), lr=learning_rate)
+
+
+@torch.no_grad()
+def accuracy(model: nn.Module, inputs: Tensor, labels: Tensor) -> float:
+    """Share of the N examples that the model classifies correctly."""
+    was_training = model.training
+    model.eval()
+    correct, size = 0, max(1, EVALUATION_NUMBERS // inputs[0].numel())
+    for first in range(0, len(labels), size):
+        rows = slice(first, first + size)
+        correct += int((model(inputs[rows]).argmax(1) == labels[rows]).sum())
+    model.train(was_training)
+    return correct / len(labels)

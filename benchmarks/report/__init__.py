@@ -1,0 +1,1 @@
+"""From rows to averages, claims, tables, figures and pages; without torch."""

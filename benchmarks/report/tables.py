@@ -1,0 +1,100 @@
+"""Result rows as Markdown: accuracies, and differences to reservoir sampling paired by seed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from benchmarks.grid.cells import EXPERIMENTS
+from benchmarks.grid.rows import numbers
+from benchmarks.report.averages import (
+    Row,
+    curves,
+    frame_of,
+    paired,
+    streams,
+    summarized,
+    trajectories,
+)
+from benchmarks.report.pages import table
+from benchmarks.report.plots import in_order, label_of
+from benchmarks.streams.registry import title_of
+
+REFERENCE = "reservoir"
+
+
+def markdown(experiment: str, rows: Sequence[Row]) -> str:
+    """Everything the rows of one experiment say, stream by stream."""
+    parts = [f"# {experiment}: {EXPERIMENTS[experiment].figure}"]
+    for stream in streams(rows):
+        own = [row for row in rows if row["stream"] == stream]
+        parts += [f"## {title_of(stream)}", setting(own)]
+        if EXPERIMENTS[experiment].paradigm == "count":
+            parts.append(class_table(own[0]))
+        elif EXPERIMENTS[experiment].per_experience:
+            lines = trajectories(rows, stream)
+            parts.append(plain_table(texts(lines), "after experience"))
+        else:
+            parts.append(accuracy_table(curves(rows, stream)))
+            if found := paired_differences(own):
+                parts += ["Difference to reservoir, paired by seed:", plain_table(found)]
+    return "\n\n".join(parts) + "\n"
+
+
+def setting(rows: Sequence[Row]) -> str:
+    """What all the rows of a stream have in common, in one line."""
+    seeds = sorted({int(row["seed"]) for row in rows})
+    common = [
+        f"{option.replace('_', ' ')} {rows[0][option]}"
+        for option in ("model", "epochs", "batch_size", "learning_rate", "train_fraction")
+        if len({row[option] for row in rows}) == 1
+    ]
+    return f"{', '.join(common)}; seeds {', '.join(map(str, seeds))}; mean ± standard deviation."
+
+
+Texts = dict[str, dict[int, str]]
+
+
+def texts(lines: Any) -> Texts:
+    """Variant → memory size or experience → mean ± deviation over the seeds."""
+    found: Texts = {}
+    for (name, column), mean, std, count in lines.itertuples():
+        spread = f" ± {std:.3f}" if count > 1 else ""
+        found.setdefault(name, {})[column] = f"{mean:.3f}{spread}"
+    return found
+
+
+def accuracy_table(lines: Any) -> str:
+    """One line per variant, one column per memory size, the best of each column in bold."""
+    shown, best = texts(lines), lines["mean"].groupby("memory_size").max().round(3)
+    for (name, size), mean in lines["mean"].round(3).items():
+        if mean == best[size]:
+            shown[name][size] = f"**{shown[name][size]}**"
+    return plain_table(shown)
+
+
+def plain_table(lines: Mapping[str, Mapping[int, str]], corner: str = "memory") -> str:
+    """One line per variant, one column per memory size or experience."""
+    columns = sorted({column for line in lines.values() for column in line})
+    body = [[label_of(n), *(lines[n].get(c, "") for c in columns)] for n in in_order(lines)]
+    return table([corner, *map(str, columns)], body)
+
+
+def paired_differences(rows: Sequence[Row]) -> Texts:
+    """Variant → memory size → mean ± deviation of (accuracy − reservoir's of the same seed)."""
+    frame = frame_of(rows)
+    reference = frame[frame["method"] == REFERENCE]
+    found: Texts = {}
+    for name, own in frame[frame["method"] != REFERENCE].groupby("variant", sort=False):
+        gaps = summarized(paired(own, reference), ["memory_size"], "gap")
+        for size, mean, std, count in gaps.itertuples():
+            found.setdefault(name, {})[size] = f"{mean:+.3f} ± {std:.3f} (n={count})"
+    return found
+
+
+def class_table(row: Row) -> str:
+    """One line per experience, one column per class."""
+    counts = [numbers(part) for part in row["class_counts_per_experience"].split("|")]
+    header = ["experience", *(f"class {label}" for label in range(len(counts[0])))]
+    body = [[str(i), *(f"{count:.0f}" for count in line)] for i, line in enumerate(counts, 1)]
+    return table(header, body)

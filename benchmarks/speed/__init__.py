@@ -1,0 +1,1 @@
+"""Times and memory: of selection, embedding, training, and how they grow."""

@@ -1,0 +1,1 @@
+"""Streams and the models that learn them."""

@@ -1,0 +1,70 @@
+"""The streams by name: what each is called, learnt with and made of; no torch in here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from benchmarks import UsageError
+
+
+@dataclass(frozen=True)
+class StreamInfo:
+    """What is known of a stream without opening it.
+
+    :param title: over its panel and table.
+    :param model: ``mlp``, ``cnn`` or ``resnet18``, as in the paper.
+    :param data: the data set it is made of.
+    :param order: ``classes`` (some new ones in each experience), ``sorted`` by a feature, ``iid``
+        or ``source`` (as the rows come).
+    :param class_names: of images, separated by spaces.
+    """
+
+    title: str
+    model: str
+    data: str
+    order: str
+    class_names: str = ""
+
+
+DIGITS = "0 1 2 3 4 5 6 7 8 9"
+CLOTHES = "T-shirt Trouser Pullover Dress Coat Sandal Shirt Sneaker Bag Boot"
+OBJECTS = "airplane car bird cat deer dog frog horse ship truck"
+
+STREAMS = {
+    "sorted-covertype": StreamInfo("Covertype, sorted", "mlp", "covertype", "sorted"),
+    "sorted-electricity": StreamInfo("Electricity, sorted", "mlp", "electricity", "sorted"),
+    "split-fashion-mnist": StreamInfo(
+        "Split Fashion-MNIST", "cnn", "fashion-mnist", "classes", CLOTHES
+    ),
+    "split-cifar10": StreamInfo("Split CIFAR-10", "resnet18", "cifar10", "classes", OBJECTS),
+    "iid-covertype": StreamInfo("Covertype, iid", "mlp", "covertype", "iid"),
+    "iid-electricity": StreamInfo("Electricity, iid", "mlp", "electricity", "iid"),
+    "digits": StreamInfo("Digits, two new classes at a time", "mlp", "digits", "classes", DIGITS),
+    "sorted-digits": StreamInfo("Digits, sorted by one pixel", "mlp", "digits", "sorted", DIGITS),
+    "iid-digits": StreamInfo("Digits, iid", "mlp", "digits", "iid"),
+}
+# A table of the user's own: csv:<path>?target=<column>&sort-by=<column>
+CSV_PREFIX = "csv:"
+BUNDLED = ("digits", "")
+"""Data that nobody has to fetch."""
+
+
+def stream_info(name: str) -> StreamInfo:
+    """What is known of a stream, a table of the user's own among them."""
+    if name.startswith(CSV_PREFIX):
+        return StreamInfo(name, "mlp", "", "source")
+    if name not in STREAMS:
+        raise UsageError(f"unknown stream {name!r}: choose from {', '.join(STREAMS)}")
+    return STREAMS[name]
+
+
+def title_of(name: str) -> str:
+    """The title of a stream; rows may name streams that this version does not know."""
+    return STREAMS[name].title if name in STREAMS else name
+
+
+def datasets_of(streams: Sequence[str]) -> list[str]:
+    """The data sets to fetch for some streams, each once."""
+    names = dict.fromkeys(stream_info(stream).data for stream in streams)
+    return [name for name in names if name not in BUNDLED]

@@ -1,0 +1,130 @@
+"""Grids hold every combination once, group what shares work, and refuse nonsense early."""
+
+import itertools
+
+import pytest
+
+from benchmarks import UsageError
+from benchmarks.__main__ import main
+from benchmarks.grid.cells import EXPERIMENTS, Cell, make_cells, make_groups, shard
+from benchmarks.grid.methods import METHODS
+
+GRID = {
+    "streams": ["digits", "sorted-digits"],
+    "methods": ["gmc-last-layer", "gmc-projection", "reservoir", "class-balanced"],
+    "memory_sizes": [10, 20],
+    "seeds": [0, 1, 2],
+}
+
+
+def cells(**options):
+    return make_cells("gdumb", *GRID.values(), **options)
+
+
+def test_grid_is_the_product_without_repetition():
+    grid = cells()
+    assert len(grid) == 2 * 4 * 2 * 3 == len({cell.key() for cell in grid})
+
+
+def test_defaults_are_the_papers():
+    cell = Cell("gdumb", "digits", "gmc-projection", 100, 0, "mlp")
+    assert (cell.epochs, cell.batch_size, cell.learning_rate) == (200, 100, 1e-3)
+    assert (cell.draws, cell.dim, cell.weighted) == (4, 2000, True)
+
+
+def test_groups_share_stream_seed_and_embedding_and_nothing_else():
+    groups = make_groups(cells())
+    assert sum(len(group.cells) for group in groups) == len(cells())
+    assert len(groups) == 2 * 3 * 3
+    for group in groups:
+        assert len({(c.stream, c.seed, METHODS[c.method].family) for c in group.cells}) == 1
+    assert len({group.name() for group in groups}) == len(groups)
+
+
+def test_group_name_does_not_depend_on_which_cells_are_left():
+    whole, part = make_groups(cells())[0], make_groups(cells()[1:])[0]
+    assert whole.name() == part.name()
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7])
+def test_shards_are_disjoint_and_complete(count):
+    groups = make_groups(cells())
+    parts = [shard(groups, index, count) for index in range(count)]
+    assert sorted(g.name() for g in itertools.chain(*parts)) == sorted(g.name() for g in groups)
+
+
+def test_options_a_method_ignores_do_not_identify_its_cells():
+    keys = {c.key() for c in cells(draws=4, dim=2000) if c.method == "reservoir"}
+    assert keys == {c.key() for c in cells(draws=8, dim=500) if c.method == "reservoir"}
+    for method, option in [("gmc-last-layer", "draws"), ("gmc-projection", "dim")]:
+        one = {c.key() for c in cells(**{option: 1}) if c.method == method}
+        assert one.isdisjoint({c.key() for c in cells(**{option: 2}) if c.method == method})
+
+
+def test_experiments_name_known_streams_and_methods():
+    for name, experiment in EXPERIMENTS.items():
+        grid = make_cells(
+            name, experiment.streams, experiment.methods, experiment.memory_sizes, [0]
+        )
+        assert grid and all(cell.cost() >= 0 for cell in grid)
+
+
+def test_papers_grid_is_complete():
+    assert EXPERIMENTS["gdumb"].memory_sizes == (100, 200, 500, 1000, 2000, 5000)
+    assert len(EXPERIMENTS["gdumb"].streams) == 4
+    assert EXPERIMENTS["gdumb-per-task"].memory_sizes == (1000,)
+    wanted = {"gdumb", "gdumb-per-task", "facility-location", "replay", "local"}
+    assert wanted | {"class-frequencies"} <= set(EXPERIMENTS)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["gdumbo"], "gdumbo"),
+        (["gdumb", "--methods", "magic"], "unknown method 'magic'"),
+        (["gdumb", "--streams", "mnist"], "unknown stream 'mnist'"),
+        (["gdumb", "--memory-sizes", "0"], "--memory-sizes: must be at least 1 but is 0"),
+        (["gdumb", "--memory-sizes", "ten"], "--memory-sizes: must be a whole number but is 'ten'"),
+        (["gdumb", "--seeds", "-1"], "--seeds: must be at least 0 but is -1"),
+        (["gdumb", "--epochs", "0"], "--epochs: must be at least 1"),
+        (["gdumb", "--jobs", "0"], "--jobs: must be at least 1"),
+        (["gdumb", "--draws", "0"], "--draws: must be at least 1"),
+        (["gdumb", "--train-fraction", "1.5"], "--train-fraction: must lie in"),
+        (["gdumb", "--shard", "5/4"], "'5/4' is not I/K"),
+        (["gdumb", "--shard", "0/4"], "'0/4' is not I/K"),
+        (["gdumb", "--methods", "gmc-local"], "follows the model being trained"),
+        (["gdumb", "--target", "label"], "name it with --csv"),
+        (["gdumb", "--csv", "no-such.csv"], "--csv needs --target"),
+        (["gdumb", "--csv", "no-such.csv", "--target", "y"], "cannot be read"),
+        ([], "EXPERIMENT"),
+    ],
+    ids=lambda value: "_".join(value) if isinstance(value, list) else "",
+)
+def test_bad_options_exit_2_with_one_sentence(arguments, message, capsys, tmp_path):
+    extra = ["--results", str(tmp_path)] if arguments else []
+    assert main(["run", *arguments, *extra]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.startswith("python -m benchmarks run: error: ") and error.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_unknown_command_and_no_command_exit_2(capsys):
+    assert main(["fly"]) == 2
+    assert "unknown command 'fly'" in capsys.readouterr().err
+    assert main([]) == 2
+    assert main(["--help"]) == 0
+    listed = capsys.readouterr().out
+    assert "make demo" in listed or "demo" in listed
+
+
+@pytest.mark.parametrize("arguments", [["--seeds", "0"], ["--jobs", "0"], ["--seeds", "x"]])
+def test_demo_refuses_bad_options(arguments, capsys):
+    assert main(["demo", *arguments]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_usage_error_is_a_value_error():
+    with pytest.raises(ValueError, match="unknown method"):
+        make_cells("gdumb", ["digits"], ["magic"], [10], [0])
+    assert issubclass(UsageError, ValueError)

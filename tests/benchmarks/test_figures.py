@@ -1,0 +1,151 @@
+"""Figures and tables come from the CSV alone, and their numbers are right."""
+
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+
+import matplotlib.colors
+import pytest
+from benchmark_rows import rows_for
+from PIL import Image
+
+from benchmarks.__main__ import main
+from benchmarks.grid.methods import METHODS
+from benchmarks.grid.rows import ResultsFile, as_text
+from benchmarks.report import plots, tables
+from benchmarks.report.averages import curves, frame_of, summarized, trajectories
+
+
+def text_rows(*arguments, **options):
+    rows = rows_for(*arguments, **options)
+    return [{column: as_text(value) for column, value in row.items()} for row in rows]
+
+
+def write(folder, experiment, **options):
+    for row in rows_for(experiment, **options):
+        if experiment == "class-frequencies":
+            row["class_counts_per_experience"] = [[3, 1], [2, 2]]
+        ResultsFile(folder / f"{experiment}.csv").append(row)
+
+
+ROWS = text_rows("gdumb", streams=["digits"], methods=["reservoir", "gmc-last-layer"])
+
+
+def test_every_experiment_is_drawn_without_torch(tmp_path):
+    both = ["digits", "sorted-digits"]
+    write(tmp_path, "gdumb", streams=both, methods=["reservoir", "gmc-last-layer"])
+    write(tmp_path, "gdumb-per-task", streams=both, methods=["reservoir"], sizes=(1000,))
+    write(tmp_path, "class-frequencies", streams=both, methods=["stream"])
+    script = (
+        "import sys; from benchmarks.__main__ import main; "
+        f"code = main(['figures', '--results', {str(tmp_path)!r}]); "
+        "assert 'torch' not in sys.modules, 'torch was imported'; sys.exit(code)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    for name in ("gdumb", "gdumb-per-task", "class-frequencies"):
+        stem = tmp_path / "figures" / name
+        for suffix in (".png", ".svg", ".md"):
+            assert f"{stem}{suffix}" in done.stdout
+        with Image.open(f"{stem}.png") as image:
+            assert image.width > 1000
+            assert len(image.convert("L").getcolors(256)) > 10
+        ElementTree.parse(f"{stem}.svg")
+
+
+def test_same_rows_give_the_same_files(tmp_path):
+    for folder in ("a", "b"):
+        plots.draw("gdumb", ROWS, tmp_path / folder)
+    for name in ("gdumb.png", "gdumb.svg"):
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+
+
+def test_lines_are_means_and_bands_one_deviation():
+    figure = plots.draw_curves(ROWS)
+    (axis,) = [a for a in figure.axes if a.get_visible()]
+    line = next(entry for entry in axis.lines if entry.get_label() == "reservoir")
+    assert list(line.get_xdata()) == [100, 1000]
+    assert line.get_ydata() == pytest.approx([0.52, 0.61])
+    band = axis.collections[[entry.get_label() for entry in axis.lines].index("reservoir")]
+    heights = band.get_paths()[0].vertices[:, 1]
+    deviation = 0.02 / 2**0.5
+    assert heights.min() == pytest.approx(0.52 - deviation)
+    assert heights.max() == pytest.approx(0.61 + deviation)
+    assert axis.get_xscale() == "log"
+    plots.plt.close(figure)
+
+
+def test_methods_differ_in_colour_and_in_grey():
+    looks = [(method.look[1], method.look[2]) for method in METHODS.values()]
+    assert len(set(looks)) == len(looks)
+    colors = [matplotlib.colors.to_rgb(method.look[0]) for method in METHODS.values()]
+    assert len(set(colors)) == len(colors)
+
+
+def test_a_class_has_the_colour_that_the_legend_gives_it():
+    """Panels may have different numbers of classes."""
+    rows = text_rows("class-frequencies", streams=["digits", "sorted-digits"], methods=["stream"])
+    for row, counts in zip(rows, ("1;1|1;1", "1;1;1;1;1|1;1;1;1;1"), strict=True):
+        row["class_counts_per_experience"] = counts
+    figure = plots.draw_class_frequencies(rows)
+    legend = {
+        text.get_text(): handle.get_facecolor()
+        for text, handle in zip(
+            figure.legends[0].get_texts(), figure.legends[0].get_patches(), strict=True
+        )
+    }
+    assert len(legend) == 5
+    for axis in figure.axes:
+        for bars in axis.containers:
+            assert {bar.get_facecolor() for bar in bars} == {legend[bars.get_label()]}
+    plots.plt.close(figure)
+
+
+def test_variants_of_a_method_share_its_colour_but_not_its_line():
+    four = text_rows("gdumb", streams=["digits"], methods=["gmc-last-layer"], draws=4)
+    eight = text_rows("gdumb", streams=["digits"], methods=["gmc-last-layer"], draws=8)
+    lines = curves([*four, *eight], "digits")
+    variants = lines.index.unique("variant")
+    assert set(variants) == {"gmc-last-layer, draws 4", "gmc-last-layer, draws 8"}
+    (_, first), (_, second) = plots.styled(variants)
+    assert first.color == second.color and first.line != second.line
+
+
+def test_statistics_are_sample_statistics():
+    rows = [dict(row, accuracy=str(a)) for row, a in zip(ROWS[:3], (0.5, 0.7, 0.9), strict=True)]
+    found = summarized(frame_of(rows), ["stream"]).iloc[0]
+    assert (found["mean"], found["std"], found["count"]) == pytest.approx((0.7, 0.2, 3))
+    assert summarized(frame_of(rows[:1]), ["stream"]).iloc[0]["std"] == 0
+
+
+def test_trajectories_average_each_experience():
+    rows = text_rows("gdumb", streams=["digits"], methods=["reservoir"])
+    lines = trajectories(rows, "digits")
+    assert lines["mean"]["reservoir, 100 exemplars", 1] == pytest.approx(0.26)
+
+
+def test_table_marks_the_best_and_pairs_differences_by_seed():
+    text = tables.markdown("gdumb", ROWS)
+    assert "| GMC, last layer | **0.620 ± 0.014** | **0.710 ± 0.014** |" in text
+    assert "| reservoir       | 0.520 ± 0.014     | 0.610 ± 0.014     |" in text
+    # The deviation of the difference is 0: seeds shift both methods alike.
+    assert "| GMC, last layer | +0.100 ± 0.000 (n=2) | +0.100 ± 0.000 (n=2) |" in text
+    assert "seeds 0, 1" in text and "epochs 200" in text
+
+
+def test_difference_uses_only_seeds_that_both_have():
+    fewer = [r for r in ROWS if not (r["method"] == "reservoir" and r["seed"] == "1")]
+    assert "+0.100 ± 0.000 (n=1)" in tables.markdown("gdumb", fewer)
+
+
+def test_table_without_reservoir_has_no_differences():
+    rows = [row for row in ROWS if row["method"] != "reservoir"]
+    assert "Difference" not in tables.markdown("gdumb", rows)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"), [([], "holds no results"), (["gdumb"], "no rows"), (["x"], "unknown")]
+)
+def test_nothing_to_draw_exits_2(tmp_path, capsys, arguments, message):
+    assert main(["figures", *arguments, "--results", str(tmp_path)]) == 2
+    assert message in capsys.readouterr().err

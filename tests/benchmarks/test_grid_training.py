@@ -1,0 +1,129 @@
+"""Trainings of the grid use the memory they are given, its weights included, and their seed."""
+
+import pytest
+import torch
+from torch import nn
+
+from benchmarks.grid.buffers import SharedEmbedding, make_buffer, make_embedding
+from benchmarks.grid.cells import make_cells
+from benchmarks.grid.training import Memory, PlayedBackBuffer, Recipe, accuracy, train_gdumb
+from benchmarks.streams.models import mlp
+from benchmarks.streams.opening import open_stream
+
+
+def memory(weights=None, seed=0):
+    """Two classes, told apart by the sign of the first feature."""
+    generator = torch.Generator().manual_seed(seed)
+    inputs = torch.randn(40, 3, generator=generator)
+    return Memory(inputs, (inputs[:, 0] > 0).long(), weights, None)
+
+
+def recipe(**options):
+    defaults = {"epochs": 25, "batch_size": 20, "learning_rate": 1e-2, "seed": 0}
+    return Recipe(lambda: mlp(3, 2), **{**defaults, **options})
+
+
+@pytest.fixture
+def experience():
+    return open_stream("digits").benchmark.train_stream[0]
+
+
+def test_accuracy_counts_every_example_in_evaluation_mode(monkeypatch):
+    model = nn.Sequential(nn.Dropout(0.9), nn.Linear(3, 2))
+    inputs, labels = torch.randn(103, 3), torch.randint(0, 2, (103,))
+    monkeypatch.setattr("benchmarks.grid.training.EVALUATION_NUMBERS", 30)
+    found = accuracy(model, inputs, labels)
+    assert model.training
+    model.eval()
+    expected = sum(
+        int(model(x[None]).argmax()) == int(y) for x, y in zip(inputs, labels, strict=True)
+    )
+    assert found == expected / 103
+
+
+def test_gdumb_learns_the_memory_and_nothing_else(experience):
+    data = memory()
+    model = train_gdumb(recipe(), experience, data, index=0)
+    assert accuracy(model, data.inputs, data.labels) > 0.95
+    assert model(torch.zeros(1, 3)).shape == (1, 2)
+
+
+def test_training_depends_on_the_seed_alone(experience):
+    torch.manual_seed(1)
+    first = train_gdumb(recipe(epochs=3), experience, memory(), index=0)
+    torch.manual_seed(2)
+    again = train_gdumb(recipe(epochs=3), experience, memory(), index=0)
+    other = train_gdumb(recipe(epochs=3, seed=1), experience, memory(), index=0)
+    for mine, same, different in zip(
+        first.parameters(), again.parameters(), other.parameters(), strict=True
+    ):
+        assert torch.equal(mine, same) and not torch.equal(mine, different)
+
+
+def test_exemplars_of_weight_zero_do_not_count(experience):
+    """Labels of half the exemplars are wrong; their weight decides whether that matters."""
+    clean = memory()
+    wrong = Memory(
+        torch.cat([clean.inputs, clean.inputs]),
+        torch.cat([clean.labels, 1 - clean.labels]),
+        torch.cat([torch.ones(40), torch.zeros(40)]),
+        None,
+    )
+    weighted = train_gdumb(recipe(), experience, wrong, index=0)
+    plain = train_gdumb(recipe(weighted=False), experience, wrong, index=0)
+    assert accuracy(weighted, clean.inputs, clean.labels) > 0.95
+    assert accuracy(plain, clean.inputs, clean.labels) < 0.9
+
+
+def test_played_back_memories_come_in_order():
+    first, second = memory(torch.arange(40.0)), memory(seed=1)
+    buffer = PlayedBackBuffer(40, [first, second], weighted=True)
+    assert len(buffer.buffer) == 0
+    buffer.post_adapt(None, None)
+    assert torch.equal(torch.stack([row[0] for row in buffer.buffer]), first.inputs)
+    assert torch.equal(buffer.weights, first.weights)
+    buffer.post_adapt(None, None)
+    assert torch.equal(torch.stack([row[0] for row in buffer.buffer]), second.inputs)
+    assert buffer.weights is None
+    with pytest.raises(NotImplementedError):
+        buffer.resize(None, 3)
+
+
+def test_class_counts_include_classes_that_are_missing():
+    found = Memory(torch.zeros(3, 1), torch.tensor([2, 0, 2]), None, None)
+    assert found.class_counts(4) == [1, 0, 2, 0]
+
+
+def test_shared_embedding_refuses_data_it_was_not_prepared_for():
+    stream = open_stream("digits")
+    (cell,) = make_cells("gdumb", ["digits"], ["gmc-last-layer"], [10], [0])
+    shared = SharedEmbedding(make_embedding(cell, stream.make_model))
+    first, second = (e.dataset for e in stream.benchmark.train_stream[:2])
+    with pytest.raises(RuntimeError, match="other data"):
+        shared.embed(first)
+    shared.prepare(first)
+    assert len(shared.embed(first.eval())) == len(first)
+    with pytest.raises(RuntimeError, match="other data"):
+        shared.embed(second)
+    assert shared.seconds > 0
+
+
+@pytest.mark.parametrize(
+    "method", ["reservoir", "class-balanced", "sliding-window", "facility-location"]
+)
+def test_baselines_keep_as_many_exemplars_as_asked(method):
+    (cell,) = make_cells("gdumb", ["digits"], [method], [30], [0])
+    buffer = make_buffer(cell, None)
+    for experience in open_stream("digits").benchmark.train_stream:
+        buffer.update_from_dataset(experience.dataset)
+    assert len(buffer.buffer) == 30
+
+
+@pytest.mark.parametrize("projection", ["sparse", "rademacher"])
+def test_projection_options_reach_the_embedding(projection):
+    options = {"draws": 2, "dim": 50, "projection": projection}
+    (cell,) = make_cells("gdumb", ["digits"], ["gmc-projection"], [10], [0], **options)
+    embedding = make_embedding(cell, open_stream("digits").make_model)
+    assert embedding.dim == 100
+    dictionary = embedding.embed(open_stream("digits").benchmark.train_stream[0].dataset)
+    assert dictionary.dim == 100
