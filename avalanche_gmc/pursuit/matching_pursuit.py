@@ -87,8 +87,8 @@ def orthogonal_matching_pursuit(
     atoms come last, with weight 0 and a warning. Ties go to the lowest index.
 
     :param dictionary: N atoms: a :class:`Dictionary`, or a tensor or NumPy array N×D, float32 or
-        float64. All ranks of a :class:`ShardedDictionary` make this call, with the same arguments, and get the
-        same coreset.
+        float64. All ranks of a :class:`ShardedDictionary` make this call, with the same arguments,
+        and get the same coreset.
     :param target: D.
     :param size: n, at most N.
     :param mode: "exact": the picks of the plain loop. "fast": picks made among a few candidates

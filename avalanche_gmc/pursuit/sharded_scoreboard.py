@@ -3,10 +3,10 @@
 Letters: N atoms on all ranks together, D dimensions, M candidates, k picks so far, b picks
 on trial, P floats that make an atom, R ranks.
 
-Every rank runs the same pursuit. Its candidates, basis and residual are the same everywhere, because all
-that they are made of is asked from the scoreboard, which answers alike on every rank; each rank
-scores its own atoms only. A round takes at most six exchanges, whatever N, b and the size of the
-coreset:
+Every rank runs the same pursuit. Its candidates, basis and residual are the same everywhere,
+because all that they are made of is asked from the scoreboard, which answers alike on every rank;
+each rank scores its own atoms only. A round takes at most six exchanges, whatever N, b and the size
+of the coreset:
 
 1. ``verify``, the best score before each pick on trial: 8·b bytes (exact mode only);
 2. ``verify``, which atom has it: 8·b bytes (exact mode only);
@@ -19,8 +19,8 @@ coreset:
 So a rank hands over about w·P·m + 16·b + w·k + (3·w+9)·M bytes a round, and each tensor is padded
 to a multiple of 8. Exchanges 1, 2, 3 and 6 are reductions: a ring sends each byte twice. 4 and 5
 are gathered from all: each byte goes to R−1 others. In the first round of a sweep there are
-no candidates yet: m = M. After the last, the n picked atoms are copied to every rank, n·(w·P + 8) bytes in
-parts of 64 MiB.
+no candidates yet: m = M. After the last, the n picked atoms are copied to every rank, n·(w·P + 8)
+bytes in parts of 64 MiB.
 
 What one process would compute is computed here from the same numbers in the same order, with one
 exception: the inner products of atoms with a block of vectors, which a BLAS rounds differently
@@ -196,8 +196,8 @@ class ShardedScoreboard(Scoreboard):
         """This rank's best atoms before each trial pick.
 
         One process compares again the scores that are close to the best of all, a rank those that
-        are close to its own best. These are more, and a score that only a rank's own best comes close to is
-        too low, also in float64, to win against the best of all.
+        are close to its own best. These are more, and a score that only a rank's own best comes
+        close to is too low, also in float64, to win against the best of all.
         """
         tie = self.precision.tie * float(torch.linalg.vector_norm(path[0]))
         columns = ranked[:, trusted:count]

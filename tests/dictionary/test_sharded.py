@@ -24,7 +24,6 @@ from avalanche_gmc.collectives import RankFailure, RankValueError, Traffic
 from avalanche_gmc.pursuit import sweep
 from avalanche_gmc.pursuit.sharded_scoreboard import ShardedScoreboard
 
-RULES = pytest.mark.parametrize("rule", ["omp", "ols"])
 MODES = pytest.mark.parametrize("mode", ["exact", "fast"])
 
 POOLS = {"exact": 96, "fast": 64}
@@ -108,7 +107,7 @@ PROBLEMS = {
 }
 
 
-def numbers_of(split: str, rank: int, ranks: int, count: int) -> Tensor:
+def ids_of(split: str, rank: int, ranks: int, count: int) -> Tensor:
     """Which atoms a rank holds."""
     every = torch.arange(count)
     if split == "even":
@@ -129,10 +128,10 @@ SPLITS = ("even", "uneven", "all on the last", "interleaved", "shuffled")
 
 
 def sharded(problem: Problem, split: str, rank: int, ranks: int) -> ShardedDictionary:
-    numbers = numbers_of(split, rank, ranks, len(problem.atoms))
-    local = problem.atoms.take(numbers)
+    ids = ids_of(split, rank, ranks, len(problem.atoms))
+    local = problem.atoms.take(ids)
     if split in ("interleaved", "shuffled"):
-        return ShardedDictionary(local, numbers=numbers)
+        return ShardedDictionary(local, ids=ids)
     return ShardedDictionary(local)
 
 
@@ -143,7 +142,7 @@ def both_ways(
     problem = PROBLEMS[name]()
     arguments = problem.target, problem.size
     options = {**problem.options, **options}
-    with mock.patch.dict(sweep.LARGEST_POOL, POOLS):
+    with mock.patch.dict(sweep.MOST_CANDIDATES, POOLS):
         alone = orthogonal_matching_pursuit(problem.atoms, *arguments, **options)
         shards = sharded(problem, split, rank, ranks)
         return alone, orthogonal_matching_pursuit(shards, *arguments, **options)
@@ -172,22 +171,20 @@ def four():
 
 
 @MODES
-@RULES
-def test_two_ranks_find_what_one_process_finds(pair, rule, mode):
+def test_two_ranks_find_what_one_process_finds(pair, mode):
     # Every problem and every split, in changing company.
-    shift = ["omp", "ols"].index(rule) + 2 * ["exact", "fast"].index(mode)
+    shift = 2 * ["exact", "fast"].index(mode)
     for place, name in enumerate(PROBLEMS):
         split = SPLITS[(place + shift) % len(SPLITS)]
-        assert_same(pair, name, split, {"rule": rule, "mode": mode})
+        assert_same(pair, name, split, {"mode": mode})
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("split", SPLITS)
 @MODES
-@RULES
-def test_four_ranks_find_what_one_process_finds(four, rule, mode, split):
+def test_four_ranks_find_what_one_process_finds(four, mode, split):
     for name in PROBLEMS:
-        assert_same(four, name, split, {"rule": rule, "mode": mode})
+        assert_same(four, name, split, {"mode": mode})
 
 
 def random_problem(rank: int, ranks: int, seed: int) -> tuple[Coreset, Coreset]:
@@ -203,14 +200,13 @@ def random_problem(rank: int, ranks: int, seed: int) -> tuple[Coreset, Coreset]:
         zeros=draw.choice([0, 0, 3]),
     )
     options = {
-        "rule": draw.choice(["omp", "ols"]),
         # What fast mode picks from a spent residual is up to rounding.
         "mode": draw.choice(["exact", "fast"]) if problem.size < shape[1] // 2 else "exact",
         "nonnegative": draw.choice([True, False]),
     }
     arguments = problem.target, problem.size
     shards = sharded(problem, draw.choice(SPLITS), rank, ranks)
-    with mock.patch.dict(sweep.LARGEST_POOL, POOLS):
+    with mock.patch.dict(sweep.MOST_CANDIDATES, POOLS):
         alone = orthogonal_matching_pursuit(problem.atoms, *arguments, **options)
         return alone, orthogonal_matching_pursuit(shards, *arguments, **options)
 
@@ -223,10 +219,9 @@ def test_problems_and_splits_by_chance(four):
             assert coreset.residual_norm == pytest.approx(alone.residual_norm, abs=1e-5)
 
 
-@RULES
-def test_what_one_rank_holds_alone_is_found_bit_for_bit(pair, rule):
+def test_what_one_rank_holds_alone_is_found_bit_for_bit(pair):
     for name in ("float32", "last layer"):
-        for alone, coreset in pair.results(both_ways, 2, name, "all on the last", {"rule": rule}):
+        for alone, coreset in pair.results(both_ways, 2, name, "all on the last", {"mode": "fast"}):
             assert torch.equal(coreset.indices, alone.indices)
             assert torch.equal(coreset.weights, alone.weights)
             assert coreset.residual_norm == alone.residual_norm
@@ -259,7 +254,7 @@ def traffic_of(rank: int, ranks: int, shape: tuple[int, int], size: int, mode: s
     problem = dense(shape, 0, size)
     shards = sharded(problem, "even", rank, ranks)
     made = shards.traffic.calls
-    with mock.patch.dict(sweep.LARGEST_POOL, POOLS):
+    with mock.patch.dict(sweep.MOST_CANDIDATES, POOLS):
         orthogonal_matching_pursuit(shards, problem.target, size, mode=mode)
     shards.traffic.calls -= made
     return shards.traffic
@@ -305,12 +300,12 @@ def pursue_badly(rank: int, ranks: int, what: str) -> None:
         local = LastLayerDictionary(torch.ones(1, 15, 2), torch.ones(1, 15, 3))
     if what == "no dictionary" and different:
         local = local.atoms
-    numbers = None
-    if what == "overlapping numbers":
-        numbers = torch.arange(15)
-    if what == "falling numbers":
-        numbers = torch.arange(15 * rank, 15 * rank + 15).flip(0)
-    shards = ShardedDictionary(local, numbers=numbers)
+    ids = None
+    if what == "overlapping ids":
+        ids = torch.arange(15)
+    if what == "falling ids":
+        ids = torch.arange(15 * rank, 15 * rank + 15).flip(0)
+    shards = ShardedDictionary(local, ids=ids)
     orthogonal_matching_pursuit(shards, target, size)
 
 
@@ -325,8 +320,8 @@ def pursue_badly(rank: int, ranks: int, what: str) -> None:
         ("precisions", "same dtype, but rank 0 has torch.float32 and rank 1 has torch.float64"),
         ("kinds", "same kind of dictionary, but rank 0 has Dense"),
         ("no dictionary", "rank 1: the local part must be a dictionary"),
-        ("overlapping numbers", "must be 0 to 29, each once"),
-        ("falling numbers", "rank 0: numbers must ascend"),
+        ("overlapping ids", "must be 0 to 29, each once"),
+        ("falling ids", "rank 0: ids must ascend"),
     ],
 )
 def test_all_ranks_refuse_with_the_same_words(pair, what, message):
@@ -392,11 +387,11 @@ def test_without_a_process_group_the_error_says_what_to_do():
         ShardedDictionary(DenseDictionary(torch.eye(3)))
 
 
-def on_gpus(rank: int, ranks: int, name: str, rule: str) -> tuple[Coreset, Coreset]:
+def on_gpus(rank: int, ranks: int, name: str) -> tuple[Coreset, Coreset]:
     problem = PROBLEMS[name]()
-    alone = orthogonal_matching_pursuit(problem.atoms, problem.target, problem.size, rule=rule)
+    alone = orthogonal_matching_pursuit(problem.atoms, problem.target, problem.size)
     shards = sharded(problem, "uneven", rank, ranks).to(f"cuda:{torch.cuda.current_device()}")
-    found = orthogonal_matching_pursuit(shards, problem.target, problem.size, rule=rule)
+    found = orthogonal_matching_pursuit(shards, problem.target, problem.size)
     return alone, found
 
 
@@ -408,10 +403,9 @@ def needs_gpus(count: int) -> Any:
     "backend",
     [pytest.param("gloo", marks=needs_gpus(1)), pytest.param("nccl", marks=needs_gpus(2))],
 )
-@RULES
-def test_gpus_find_the_same(rule, backend):
+def test_gpus_find_the_same(backend):
     with rank_group(2, backend=backend) as group:
         for name in ("float64", "last layer"):
-            for alone, coreset in group.results(on_gpus, 2, name, rule):
+            for alone, coreset in group.results(on_gpus, 2, name):
                 assert torch.equal(coreset.indices.cpu(), alone.indices)
                 torch.testing.assert_close(coreset.weights, alone.weights, rtol=1e-4, atol=1e-6)

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from avalanche_gmc.embedding import LastLayerEmbedding, RandomProjectionEmbedding
 from avalanche_gmc.embedding.projection import PROJECTIONS
 from avalanche_gmc.initialization import Redrawn, derive_seed, draw_from
-from benchmarks.models import mlp
+from benchmarks.streams.models import mlp
 
 Criterion = Callable[[Tensor, Tensor], Tensor]
 DIM = 40

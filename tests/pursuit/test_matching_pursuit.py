@@ -85,8 +85,7 @@ def test_fast_mode_leaves_about_the_residual_of_exact_mode(monkeypatch):
     monkeypatch.setattr(sweep, "MOST_CANDIDATES", {"exact": 64, "fast": 64})
     atoms, target = random_problem((900, 200), seed=2, dtype=torch.float32)
     exact, fast = (
-        orthogonal_matching_pursuit(atoms, target, 100, mode=mode)
-        for mode in ("exact", "fast")
+        orthogonal_matching_pursuit(atoms, target, 100, mode=mode) for mode in ("exact", "fast")
     )
     assert len(set(fast.indices.tolist())) == 100
     assert fast.residual_norm <= 1.1 * exact.residual_norm
@@ -213,9 +212,7 @@ def test_a_pool_full_of_dependent_atoms_does_not_end_the_pursuit(mode):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 def test_more_picks_than_dimensions(mode, nonnegative, dtype):
     atoms, target = random_problem((300, 12), seed=9, dtype=dtype)
-    coreset = orthogonal_matching_pursuit(
-        atoms, target, 100, mode=mode, nonnegative=nonnegative
-    )
+    coreset = orthogonal_matching_pursuit(atoms, target, 100, mode=mode, nonnegative=nonnegative)
     assert len(set(coreset.indices.tolist())) == 100
     assert coreset.residual_norm < 1e-5
     assert int((coreset.weights != 0).sum()) > 60
@@ -229,9 +226,7 @@ def test_span_exhausted_before_the_residual_is(mode, dtype):
     generator = torch.Generator().manual_seed(16)
     atoms = torch.randn(700, 3, generator=generator) @ torch.randn(3, 10, generator=generator)
     atoms, target = atoms.to(dtype), torch.randn(10, generator=generator)
-    coreset = orthogonal_matching_pursuit(
-        atoms, target, 20, mode=mode, nonnegative=False
-    )
+    coreset = orthogonal_matching_pursuit(atoms, target, 20, mode=mode, nonnegative=False)
     assert len(set(coreset.indices.tolist())) == 20
     matrix, goal = atoms.double().T.numpy(), target.double().numpy()
     fitted = matrix @ np.linalg.lstsq(matrix, goal, rcond=1e-6)[0]

@@ -28,7 +28,7 @@ from avalanche_gmc import (
 from avalanche_gmc.embedding import last_layer
 from avalanche_gmc.pursuit import progress
 from avalanche_gmc.pursuit.basis import Basis
-from avalanche_gmc.pursuit.candidates import Pool
+from avalanche_gmc.pursuit.stepwise import Stepwise
 from avalanche_gmc.pursuit.triangle import Triangle
 
 FEATURES = 6
@@ -119,8 +119,8 @@ def interrupt(monkeypatch, owner: object, name: str, after: int) -> None:
 PLACES = {
     "while calibrating": (last_layer, "_producing_layer", 1),
     "while embedding the second chunk": (LastLayerEmbedding, "_dictionary", 2),
-    "at the first pick": (Pool, "picks", 1),
-    "between rounds of the second chunk": (Pool, "picks", 6),
+    "at the first pick": (Stepwise, "picks", 1),
+    "between rounds of the second chunk": (Stepwise, "picks", 6),
     "while the basis grows": (Basis, "append", 2),
     "while the weights are solved for": (Triangle, "solve", 1),
 }
@@ -159,7 +159,7 @@ def test_what_an_interrupted_first_update_measured_is_forgotten(kind, monkeypatc
     buffer = GradientMatchingBuffer(30, embedding(kind))
     twin = copy.deepcopy(buffer)
     with monkeypatch.context() as patch:
-        interrupt(patch, Pool, "picks", 1)
+        interrupt(patch, Stepwise, "picks", 1)
         with pytest.raises(KeyboardInterrupt):
             buffer.update_from_dataset(dataset(90, number=4))
     for after in (buffer, twin):
@@ -203,7 +203,7 @@ def test_the_bar_of_an_interrupted_selection_is_closed(monkeypatch):
 
     monkeypatch.setattr(sys, "stderr", Terminal())
     monkeypatch.setattr(progress, "tqdm", Recorded)
-    interrupt(monkeypatch, Pool, "picks", 2)
+    interrupt(monkeypatch, Stepwise, "picks", 2)
     with pytest.raises(KeyboardInterrupt):
         select(shown=True)
     assert [bar.disable for bar in bars] == [True]

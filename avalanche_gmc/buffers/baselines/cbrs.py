@@ -9,7 +9,7 @@ from typing import Any
 
 from avalanche.benchmarks.utils import AvalancheDataset
 
-from avalanche_gmc.buffers.base import OwningBuffer, checked_size, class_labels
+from avalanche_gmc.buffers.base import OwningBuffer, checked, class_labels
 from avalanche_gmc.exemplars import Exemplars
 
 
@@ -49,7 +49,7 @@ class CBRSBuffer(OwningBuffer):
         :param strategy: not used.
         :param new_size: the new ``max_size``.
         """
-        self.max_size = checked_size(new_size)
+        self.max_size = checked("the size of a memory", new_size, least=0)
         if len(self._exemplars) > new_size:
             self._classes.shrink(new_size)
             self._exemplars = self._exemplars.take(self._classes.number_anew())

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from avalanche_gmc.buffers.base import checked_size
+from avalanche_gmc.buffers.base import checked
 from avalanche_gmc.buffers.baselines.geometry import BLOCK
 from avalanche_gmc.buffers.baselines.selection import Candidates, Selection, SelectionBuffer
 from avalanche_gmc.buffers.embedding_choice import LOCAL
@@ -54,9 +54,7 @@ class GSSBuffer(SelectionBuffer):
         seed: int = 0,
     ) -> None:
         super().__init__(max_size, embedding, seed=seed)
-        if checked_size(num_compared) == 0:
-            raise ValueError("num_compared must be at least 1, got 0")
-        self._num_compared = num_compared
+        self._num_compared = checked("num_compared", num_compared, least=1)
 
     def _choose(self, candidates: Candidates, size: int) -> tuple[Selection, Any]:
         generator = np.random.default_rng(

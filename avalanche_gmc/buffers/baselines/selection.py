@@ -15,7 +15,7 @@ import torch
 from avalanche.benchmarks.utils import AvalancheDataset
 from torch import Tensor
 
-from avalanche_gmc.buffers.base import OwningBuffer, checked_size, class_labels
+from avalanche_gmc.buffers.base import OwningBuffer, checked, class_labels
 from avalanche_gmc.buffers.embedding_choice import LAST_LAYER, EmbeddingChoice
 from avalanche_gmc.dictionary import Dictionary
 from avalanche_gmc.embedding import GradientEmbedding
@@ -155,7 +155,10 @@ class SelectionBuffer(OwningBuffer):
         :param new_size: the new ``max_size``.
         """
         memory = self._memory
-        if len(memory.exemplars) > checked_size(new_size) and memory.atoms is not None:
+        if (
+            len(memory.exemplars) > checked("the size of a memory", new_size, least=0)
+            and memory.atoms is not None
+        ):
             candidates = Candidates(
                 memory.atoms,
                 memory.weights,
