@@ -48,8 +48,9 @@ def make_buffer(cell: Cell, embedding: GradientEmbedding | None) -> Any:
     if embedding is not None:
         # One chunk: an experience is taken in at once, as in the paper, whatever its size.
         return GradientMatchingBuffer(size, embedding, mode=cell.mode, chunk_size=sys.maxsize)
-    if cell.method == "gmc":
-        return GradientMatchingBuffer(size, seed=seed)
+    if method.family == "default":
+        options: dict[str, Any] = {"target": "balanced"} if cell.method == "gmc-balanced" else {}
+        return GradientMatchingBuffer(size, seed=seed, **options)
     if cell.method == "gmc-local":
         return GradientMatchingBuffer(size, "local", mode=cell.mode, seed=seed)
     if cell.method == "reservoir":
