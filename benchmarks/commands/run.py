@@ -21,9 +21,9 @@ from pathlib import Path
 
 from benchmarks import UsageError
 from benchmarks.data.datasets import ensure
-from benchmarks.grid.cells import EXPERIMENTS, PRESETS, Cell, make_cells, make_groups, shard
+from benchmarks.grid.cells import EXPERIMENTS, PRESETS, make_cells, make_groups, shard
 from benchmarks.grid.methods import METHODS
-from benchmarks.grid.rows import RESULTS, ResultsFile
+from benchmarks.grid.rows import RESULTS, Cell, ResultsFile
 from benchmarks.options import add_data_root, folder, fraction, natural, positive
 from benchmarks.streams.registry import STREAMS, datasets_of
 

@@ -8,58 +8,13 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from benchmarks import UsageError
 from benchmarks.grid.methods import METHODS
-from benchmarks.grid.rows import CONFIGURATION, Key, key
+from benchmarks.grid.rows import Cell
 from benchmarks.streams.registry import stream_info
-
-
-@dataclass(frozen=True)
-class Cell:
-    """The full configuration of one measurement; the fields are the CSV's first columns."""
-
-    experiment: str
-    stream: str
-    method: str
-    memory_size: int
-    seed: int
-    model: str
-    epochs: int = 200
-    batch_size: int = 100
-    learning_rate: float = 1e-3
-    train_fraction: float = 1.0
-    draws: int = 4
-    dim: int = 2000
-    projection: str = "sparse"
-    mode: str = "exact"
-    weighted: bool = True
-
-    def row(self) -> dict[str, object]:
-        """The configuration columns of the cell's row."""
-        return asdict(self)
-
-    def key(self) -> Key:
-        """Identity of the cell in a results file."""
-        return key(self.row())
-
-    def describe(self) -> str:
-        """The cell in words, for messages."""
-        return (
-            f"{self.experiment} / {self.stream} / {self.method} / "
-            f"{self.memory_size} exemplars / seed {self.seed}"
-        )
-
-    def cost(self) -> float:
-        """Rough relative cost, for the time left."""
-        trainings = 10 if EXPERIMENTS[self.experiment].per_experience else 1
-        examples = max(self.memory_size, self.batch_size) * self.epochs * trainings
-        return examples * {"mlp": 1, "cnn": 60, "dropout-cnn": 20, "resnet18": 160}[self.model]
-
-
-assert tuple(column.name for column in fields(Cell)) == CONFIGURATION
 
 
 @dataclass(frozen=True)
@@ -100,17 +55,11 @@ PAPER_SIZES = (100, 200, 500, 1000, 2000, 5000)
 EXPERIMENTS = {
     "gdumb": Experiment(
         "final accuracy against memory size, GDumb",
-        "gdumb",
-        PAPER_STREAMS,
-        (*GMC, *BASELINES),
-        PAPER_SIZES,
+        *("gdumb", PAPER_STREAMS, (*GMC, *BASELINES), PAPER_SIZES),
     ),
     "gdumb-per-task": Experiment(
         "accuracy after each experience, GDumb",
-        "gdumb",
-        PAPER_STREAMS,
-        (*GMC, *BASELINES),
-        (1000,),
+        *("gdumb", PAPER_STREAMS, (*GMC, *BASELINES), (1000,)),
         per_experience=True,
     ),
     "facility-location": Experiment(
@@ -122,24 +71,15 @@ EXPERIMENTS = {
     ),
     "replay": Experiment(
         "final accuracy against memory size, experience replay",
-        "replay",
-        PAPER_STREAMS,
-        (*GMC, *BASELINES),
-        PAPER_SIZES,
+        *("replay", PAPER_STREAMS, (*GMC, *BASELINES), PAPER_SIZES),
     ),
     "local": Experiment(
         "the local variant, experience replay",
-        "replay",
-        PAPER_TABLES,
-        ("gmc-local", "gmc-last-layer", "reservoir"),
-        PAPER_SIZES,
+        *("replay", PAPER_TABLES, ("gmc-local", "gmc-last-layer", "reservoir"), PAPER_SIZES),
     ),
     "class-frequencies": Experiment(
         "classes in each experience of the sorted streams",
-        "count",
-        PAPER_TABLES,
-        ("stream",),
-        (0,),
+        *("count", PAPER_TABLES, ("stream",), (0,)),
     ),
     # Borsos et al., "Coresets via bilevel optimization for continual learning and streaming",
     # NeurIPS 2020; the factors are theirs, chosen on the results.
@@ -156,10 +96,7 @@ EXPERIMENTS = {
     ),
     "demo": Experiment(
         "small memories of bundled digits, GDumb",
-        "gdumb",
-        ("digits", "sorted-digits"),
-        ("gmc-last-layer", *BASELINES),
-        (20, 50, 100, 200),
+        *("gdumb", ("digits", "sorted-digits"), ("gmc-last-layer", *BASELINES), (20, 50, 100, 200)),
     ),
 }
 
@@ -228,6 +165,13 @@ def check_methods(experiment: str, methods: Sequence[str]) -> None:
                 f"{method} follows the model being trained, so {experiment} cannot run it: "
                 "use it with the experiments replay or local"
             )
+
+
+def cost(cell: Cell) -> float:
+    """Rough relative cost of a cell, for the time left."""
+    trainings = 10 if EXPERIMENTS[cell.experiment].per_experience else 1
+    examples = max(cell.memory_size, cell.batch_size) * cell.epochs * trainings
+    return examples * {"mlp": 1, "cnn": 60, "dropout-cnn": 20, "resnet18": 160}[cell.model]
 
 
 @dataclass(frozen=True)

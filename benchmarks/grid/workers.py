@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from benchmarks.grid.cells import Group
+from benchmarks.grid.cells import Group, cost
 from benchmarks.grid.rows import ResultsFile
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
@@ -98,7 +98,7 @@ class Progress:
     """A bar on stderr over the cost of the cells, which tells the time left better than a count."""
 
     def __init__(self, groups: Sequence[Group], results: Path) -> None:
-        self._costs = {cell.key(): cell.cost() for group in groups for cell in group.cells}
+        self._costs = {cell.key(): cost(cell) for group in groups for cell in group.cells}
         self._file = ResultsFile(results / f"{groups[0].cells[0].experiment}.csv")
         self._bar = tqdm(
             total=sum(self._costs.values()),
