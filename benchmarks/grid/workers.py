@@ -100,15 +100,11 @@ class Progress:
     def __init__(self, groups: Sequence[Group], results: Path) -> None:
         self._costs = {cell.key(): cost(cell) for group in groups for cell in group.cells}
         self._file = ResultsFile(results / f"{groups[0].cells[0].experiment}.csv")
-        self._bar = tqdm(
-            total=sum(self._costs.values()),
-            bar_format="{percentage:3.0f}%|{bar:30}| {desc} [{elapsed}<{remaining}]",
-            # A log file needs no line per second.
-            mininterval=1.0 if sys.stderr.isatty() else 30.0,
-            miniters=0,
-            smoothing=0.05,
-            file=sys.stderr,
-        )
+        form = "{percentage:3.0f}%|{bar:30}| {desc} [{elapsed}<{remaining}]"
+        # A log file needs no line per second.
+        seconds = 1.0 if sys.stderr.isatty() else 30.0
+        total = sum(self._costs.values())
+        self._bar = tqdm(total=total, bar_format=form, mininterval=seconds, miniters=0)
 
     def __enter__(self) -> Progress:
         self.refresh()
