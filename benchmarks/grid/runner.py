@@ -143,10 +143,9 @@ def recipe_of(cell: Cell, stream: Stream) -> Recipe:
 
 def score(model: torch.nn.Module, stream: Stream) -> float:
     """Accuracy on the test set; the mean over its parts where it has several."""
-    parts = (
-        torch.split(part, stream.test_sizes) for part in (stream.test_inputs, stream.test_labels)
-    )
-    accuracies = [accuracy(model, *part) for part in zip(*parts, strict=True)]
+    inputs = torch.split(stream.test_inputs, stream.test_sizes)
+    labels = torch.split(stream.test_labels, stream.test_sizes)
+    accuracies = [accuracy(model, *part) for part in zip(inputs, labels, strict=True)]
     return sum(accuracies) / len(accuracies)
 
 
@@ -169,17 +168,12 @@ def measure_gdumb(cell: Cell, stream: Stream, selected: Selected) -> dict[str, o
 
 def measure_replay(cell: Cell, stream: Stream, selected: Selected | None) -> dict[str, object]:
     """Train through the stream, replaying the memory of the experiences before."""
+    # Where experiences are short batches, only the accuracy after the last one is of interest.
+    each = not EXPERIMENTS[cell.experiment].memory_factors
     accuracies: list[float] = []
 
-    left = len(stream.benchmark.train_stream)
-    each = not EXPERIMENTS[
-        cell.experiment
-    ].memory_factors  # short experiences: only the last counts
-
     def evaluate(model: torch.nn.Module) -> None:
-        nonlocal left
-        left -= 1
-        if each or not left:
+        if each:
             accuracies.append(score(model, stream))
 
     start = time.perf_counter()
@@ -189,12 +183,13 @@ def measure_replay(cell: Cell, stream: Stream, selected: Selected | None) -> dic
     else:
         memories = [selected.memories[index] for index in selected.steps]
         policy = PlayedBackBuffer(cell.memory_size, memories, weighted=cell.weighted)
-    train_replay(recipe_of(cell, stream), stream.benchmark.train_stream, policy, evaluate)
+    recipe = recipe_of(cell, stream)
+    model = train_replay(recipe, stream.benchmark.train_stream, policy, evaluate)
     seconds = time.perf_counter() - start
     columns = (selected or Selected({0: memory_of(policy)})).columns(stream.num_classes)
     return {
         **columns,
-        "accuracy": accuracies[-1],
+        "accuracy": accuracies[-1] if each else score(model, stream),
         "accuracy_per_experience": accuracies if each else None,
         "training_seconds": seconds,
     }

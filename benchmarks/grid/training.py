@@ -126,8 +126,8 @@ def train_replay(
     stream: Sequence[Any],
     policy: ExemplarsBuffer,
     after_each: Callable[[nn.Module], None],
-) -> None:
-    """Train through the whole stream with experience replay.
+) -> nn.Module:
+    """The model after training through the whole stream with experience replay.
 
     :param policy: updated after each experience, replayed during the following ones.
     :param after_each: called with the model after each experience.
@@ -145,6 +145,8 @@ def train_replay(
                 strategy.optimizer = adam(strategy.model, recipe.learning_rate)
             strategy.train(experience)
             after_each(strategy.model)
+    model: nn.Module = strategy.model
+    return model
 
 
 def adam(model: nn.Module, learning_rate: float) -> torch.optim.Adam:
