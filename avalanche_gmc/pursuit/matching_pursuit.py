@@ -107,6 +107,9 @@ def orthogonal_matching_pursuit(
     :raises ValueError: if the input is not usable; the message names the offender.
     """
     given = dictionary if isinstance(dictionary, Dictionary) else DenseDictionary(dictionary)
+    if not isinstance(target, (Tensor, np.ndarray)):
+        kind = type(target).__name__
+        raise ValueError(f"target must be a tensor or a NumPy array, got {kind}.")
     goal = torch.as_tensor(target).detach()
     quick = mode == "exact" and not isinstance(given, ShardedDictionary) and is_light(given)
     small = isinstance(size, int) and size <= QUICK_SIZE
