@@ -111,7 +111,7 @@ def orthogonal_matching_pursuit(
         kind = type(target).__name__
         raise ValueError(f"target must be a tensor or a NumPy array, got {kind}.")
     goal = torch.as_tensor(target).detach()
-    quick = mode == "exact" and not isinstance(given, ShardedDictionary) and is_light(given)
+    quick = not isinstance(given, ShardedDictionary) and is_light(given)
     small = isinstance(size, int) and size <= QUICK_SIZE
     with one_thread() if quick and small else nullcontext():
         return _select(given, goal, size, mode, nonnegative, tolerance, progress)
