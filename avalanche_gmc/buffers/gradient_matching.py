@@ -25,8 +25,8 @@ from avalanche_gmc.collectives import OneRank
 from avalanche_gmc.embedding import GradientEmbedding
 from avalanche_gmc.exemplars import Exemplars
 from avalanche_gmc.exemplars.values import digest
+from avalanche_gmc.pursuit.matching_pursuit import Mode
 
-Mode = Literal["exact", "fast"]
 Target = Literal["stream", "balanced"]
 
 
