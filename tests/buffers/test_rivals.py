@@ -31,7 +31,7 @@ from avalanche_gmc.buffers.baselines import (
 )
 from avalanche_gmc.buffers.baselines.geometry import layer_features
 from avalanche_gmc.buffers.baselines.k_center import k_center
-from avalanche_gmc.embedding import LastLayerEmbedding, RandomProjectionEmbedding
+from avalanche_gmc.embedding import LastLayerEmbedding, LocalEmbedding, RandomProjectionEmbedding
 from avalanche_gmc.initialization import derive_seed
 
 CLASSES = 6
@@ -63,10 +63,10 @@ def gradient(model, x, y):
     return torch.cat([weight, bias[:, None]], dim=1).flatten().double().numpy()
 
 
-def last_inputs(embedding, x):
-    """The length-1 features of an example at all draws."""
-    parts = [draw[:-1](x[None])[0] for draw in embedding._draws]
-    features = torch.cat(parts).detach().double().numpy()
+def unit_features(embedding, x):
+    """Of the last layer at all draws, without the bias, at length 1."""
+    atom = embedding.embed(x[None], torch.tensor([0]))
+    features = atom.features[:, 0, :-1].flatten().double().numpy()
     return features / np.linalg.norm(features)
 
 
@@ -76,7 +76,7 @@ def plain_herding(embedding, updates, size):
     for data in updates:
         new = {}
         for x, y in examples(data):
-            feature = last_inputs(embedding, x)
+            feature = unit_features(embedding, x)
             seen.setdefault(y, []).append(feature)
             new.setdefault(y, []).append((tuple(x.tolist()), feature))
         budget = {y: len(lists.get(y, [])) + len(new.get(y, [])) for y in seen}
@@ -125,11 +125,13 @@ def test_herding_by_the_trained_model_lets_exemplars_stand_for_the_past():
     new = dataset([0, 1], 20, seed=1)
     later = strategy(1)
     buffer.update_from_dataset(new, later)
-    view = SimpleNamespace(_draws=[later.model])
+    view = LocalEmbedding(later.model)
     expected = []
     for label in (0, 1):
-        stored = [(tuple(x.tolist()), last_inputs(view, x)) for x, y in old if y == label]
-        fresh = [(tuple(x.tolist()), last_inputs(view, x)) for x, y in examples(new) if y == label]
+        stored = [(tuple(x.tolist()), unit_features(view, x)) for x, y in old if y == label]
+        fresh = [
+            (tuple(x.tolist()), unit_features(view, x)) for x, y in examples(new) if y == label
+        ]
         total = 20 / 5 * sum(f for _, f in stored) + sum(f for _, f in fresh)
         expected += [name for name, _ in herded(stored + fresh, total / 30, 5)]
     assert inputs(buffer) == expected
@@ -232,8 +234,9 @@ def test_grand_in_a_stream_is_grand_of_all_data():
     for data in stream():
         buffer.update_from_dataset(data)
         for x, y in examples(data):
-            norms = [np.linalg.norm(gradient(draw, x, y)) for draw in embedding._draws]
-            scores.setdefault(y, []).append((np.mean(norms), tuple(x.tolist())))
+            atom = embedding.embed(x[None], torch.tensor([y])).rows(torch.tensor([0]))
+            score = atom.reshape(3, -1).norm(dim=1).mean()
+            scores.setdefault(y, []).append((float(score), tuple(x.tolist())))
     best = [name for y in sorted(scores) for _, name in sorted(scores[y], reverse=True)[:3]]
     assert inputs(buffer) == best
 

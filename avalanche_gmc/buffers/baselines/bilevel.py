@@ -31,8 +31,9 @@ class BilevelBuffer(SelectionBuffer):
        on its diagonal. The labels' errors are squared, where the paper also uses cross entropy.
     2. Picks have equal weights: weights are not optimised in between.
     3. Merge and reduce has one slot: the memory is reduced with the new examples at each update,
-       its exemplars standing for all examples seen before in the outer loss. The paper has
-       several slots and merges two at a time.
+       its exemplars standing, in equal parts, for all examples seen before in the outer loss. The
+       paper has several slots and merges two at a time. Updates much smaller than the memory, of
+       ten examples say, hardly ever enter it late in a stream: merge them first.
 
     :param max_size: the number of exemplars.
     :param embedding: see :class:`SelectionBuffer`; of the last layer. None is ``"last-layer"``.

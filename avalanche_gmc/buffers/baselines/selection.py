@@ -129,7 +129,7 @@ class SelectionBuffer(OwningBuffer):
 
     def _take_in(self, data: AvalancheDataset, strategy: Any) -> None:
         memory = self._memory
-        with self._embedding.restored_on_failure(settled=self.num_seen > 0):
+        with self._embedding.uncalibrated_on_failure(fresh=self.num_seen == 0):
             embedding = self._embedding.resolve(strategy, self.max_size)
             atoms, datasets = embedding.embed(data.eval()), [data]
             if memory.atoms is not None:
@@ -145,8 +145,9 @@ class SelectionBuffer(OwningBuffer):
                 memory.summary,
                 datasets,
             )
-            self._memory = self._selected(candidates, data, self.max_size)
-            self._embedding.keep(embedding)
+            memory = self._selected(candidates, data, self.max_size)
+            # In one line: an interrupt comes before or after it.
+            self._memory, self._embedding = memory, self._embedding.with_(embedding)
 
     def resize(self, strategy: Any, new_size: int) -> None:
         """Change the number of exemplars; fewer are selected by the rule among those there are.
