@@ -39,18 +39,13 @@ def summary(command: str) -> str:
     return docstring.partition("\n")[0].rstrip(".")
 
 
-def overview() -> str:
-    """Help text that lists every command."""
-    width = max(map(len, COMMANDS))
-    lines = [f"  {command:<{width}}  {summary(command)}" for command in COMMANDS]
-    return "\n".join(["usage: python -m benchmarks <command> [options]", "", *lines])
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; 2 means that the input was at fault."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     if not arguments or arguments[0] in ("-h", "--help"):
-        print(overview())
+        print("usage: python -m benchmarks <command> [options]\n")
+        for command in COMMANDS:
+            print(f"  {command:<16} {summary(command)}")
         return 0 if arguments else 2
     command = arguments[0]
     if command not in COMMANDS:
@@ -75,12 +70,9 @@ def run_command(command: str, arguments: Sequence[str]) -> int:
         return int(stop.code or 0)
     try:
         return int(module.run(parsed))
-    except (UsageError, DataUnavailable) as error:
+    except (UsageError, DataUnavailable, OSError) as error:  # OSError: such as a full disk
         print(f"{parser.prog}: error: {error}", file=sys.stderr)
-        return error.exit_code
-    except OSError as error:  # a full disk, a folder that cannot be written
-        print(f"{parser.prog}: error: {error}", file=sys.stderr)
-        return 1
+        return getattr(error, "exit_code", 1)
 
 
 class Parser(argparse.ArgumentParser):

@@ -1,4 +1,4 @@
-"""What our memories share: they own their exemplars and fit every caller of a storage policy."""
+"""The base of our memories: they own their exemplars and fit every caller of a storage policy."""
 
 from __future__ import annotations
 

@@ -12,6 +12,7 @@ all examples in one class it is the sum over everything seen, the paper's target
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -43,23 +44,21 @@ class ClassSums:
         :param own: the embeddings of this rank's part of the examples.
         :param labels: of all of them, on every rank: N, int64.
         """
-        classes, counts = labels.unique(return_counts=True)
+        counts = Counter(sorted(labels.tolist()))
         part = labels[list(ranks.share(len(labels)))]
 
         def add_up() -> Tensor:
-            if len(classes) == 1:
+            if len(counts) == 1:
                 return _finite(own.sum().cpu().double()[None])
-            members = ((part == label).nonzero()[:, 0].to(own.device) for label in classes)
+            members = ((part == label).nonzero()[:, 0].to(own.device) for label in counts)
             return _finite(torch.stack([own.take(m).sum().cpu().double() for m in members]))
 
         step = "adding up embeddings"
         own_sums = ranks.together(step, add_up)
         # In the order of the ranks: the same bits on all of them.
         total = torch.stack([sums for (sums,) in ranks.gather(step, own_sums)]).sum(dim=0)
-        names = classes.tolist()
-        return cls(
-            dict(zip(names, counts.tolist(), strict=True)), dict(zip(names, total, strict=True))
-        )
+        # Rows of their own: a row would keep all others alive, and pickle with them.
+        return cls(counts, {label: row.clone() for label, row in zip(counts, total, strict=True)})
 
     @property
     def num_seen(self) -> int:

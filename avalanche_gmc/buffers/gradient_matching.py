@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, get_args
 
 import torch
@@ -11,8 +10,9 @@ from avalanche.benchmarks.utils import AvalancheDataset
 from torch import Tensor, nn
 
 from avalanche_gmc.buffers.base import OwningBuffer, check_targets, checked, class_labels
-from avalanche_gmc.buffers.class_sums import ClassSums
+from avalanche_gmc.buffers.chunks import chunks_of
 from avalanche_gmc.buffers.embedding_choice import EmbeddingChoice, EmbeddingName
+from avalanche_gmc.buffers.memory import Memory, whole
 from avalanche_gmc.buffers.sharing import (
     compared_examples,
     embed_part,
@@ -20,7 +20,7 @@ from avalanche_gmc.buffers.sharing import (
     running_ranks,
 )
 from avalanche_gmc.buffers.stream_end import Pieces
-from avalanche_gmc.buffers.streaming import Chunk, Memory, absorb, whole, without_pending
+from avalanche_gmc.buffers.streaming import absorb, without_pending
 from avalanche_gmc.collectives import OneRank
 from avalanche_gmc.embedding import GradientEmbedding
 from avalanche_gmc.exemplars import Exemplars
@@ -28,9 +28,6 @@ from avalanche_gmc.exemplars.values import digest
 
 Mode = Literal["exact", "fast"]
 Target = Literal["stream", "balanced"]
-
-CHUNK_BYTES = 2**29
-"""Embeddings of new examples held at once if no ``chunk_size`` is given: 512 MiB."""
 
 
 class GradientMatchingBuffer(OwningBuffer):
@@ -72,7 +69,7 @@ class GradientMatchingBuffer(OwningBuffer):
     :param mode: "exact", the paper's picks, or "fast": another selection as good for all we
         measured, in about half the time.
     :param chunk_size: the most new examples to embed and pursue at once. None takes as many as
-        ``CHUNK_BYTES`` of embeddings allow.
+        have 512 MiB of embeddings.
     :param seed: of the embedding that is built here.
     :param model_factory: a callable that returns a new model, from which an embedding that is built
         here draws. Models with parameters that no ``reset_parameters()`` initialises need it.
@@ -160,7 +157,7 @@ class GradientMatchingBuffer(OwningBuffer):
                 memory.seen.check_room(labels, embedding.dim)
                 if self._embedding.is_local and len(memory):
                     memory = self._embedded_again(embedding, ranks)
-                for chunk in self._chunks(data, labels, embedding, ranks):
+                for chunk in chunks_of(data, labels, embedding, ranks, self.chunk_size):
                     memory = absorb(memory, chunk, self.max_size, self.mode)
             # In one line: an interrupt comes before or after it.
             self._memory, self._embedding = memory, self._embedding.with_(embedding)
@@ -246,27 +243,6 @@ class GradientMatchingBuffer(OwningBuffer):
         exemplars = memory.picked.exemplars.concat(memory.pending.exemplars).dataset().eval()
         own = embed_part(exemplars, embedding, ranks)
         return memory.embedded_again(whole(of_all_ranks(own, ranks)))
-
-    def _chunks(
-        self, data: AvalancheDataset, labels: Tensor, embedding: Any, ranks: OneRank
-    ) -> Iterator[Chunk]:
-        """The new examples in chunks of about equal size, embedded one after the other."""
-        most = self.chunk_size or max(1, CHUNK_BYTES // (4 * embedding.dim))
-        count = -(-len(data) // most)
-        bounds = [len(data) * k // count for k in range(count + 1)]
-        chunk: Chunk | None = None
-        for first, last in itertools.pairwise(bounds):
-            part = data if count == 1 else data.subset(list(range(first, last)))
-            own = embed_part(part.eval(), embedding, ranks)
-            sums = ClassSums.of(own, labels[first:last], ranks)
-            atoms = of_all_ranks(own, ranks)
-            new = Chunk(data, first, atoms, labels[first:last], sums, ranks)
-            chunk = new if chunk is None else chunk.concat(new)
-            # A structured dictionary takes far less than 4·D bytes for each example.
-            full = self.chunk_size or chunk.embeddings.nbytes + atoms.nbytes > CHUNK_BYTES
-            if full or last == len(data):
-                yield chunk
-                chunk = None
 
     def _shown(self) -> Exemplars:
         if self._view is None or self._view[:2] != (self._memory, self.max_size):

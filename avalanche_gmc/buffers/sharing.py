@@ -11,6 +11,7 @@ from typing import Any
 from avalanche.benchmarks.utils import AvalancheDataset
 from avalanche.distributed import DistributedHelper
 
+from avalanche_gmc.buffers.progress import Counted, embedding_bar
 from avalanche_gmc.collectives import OneRank, Ranks
 from avalanche_gmc.dictionary import Dictionary
 from avalanche_gmc.dictionary.sharded import ShardedDictionary
@@ -32,7 +33,7 @@ def compared_examples(data: AvalancheDataset) -> str:
 
 
 def embed_part(data: AvalancheDataset, embedding: Any, ranks: OneRank) -> Dictionary:
-    """The embeddings of this rank's part of a dataset, in its order.
+    """The embeddings of this rank's part of a dataset, in its order; rank 0 shows how far it is.
 
     :param data: at least one example, in the transform group to embed with.
     """
@@ -43,7 +44,8 @@ def embed_part(data: AvalancheDataset, embedding: Any, ranks: OneRank) -> Dictio
             # On the data that one process would take, not on this rank's part of it.
             calibrate(data)
         part = data.subset(list(ranks.share(len(data))))
-    dictionary: Dictionary = embedding.embed(part)
+    with embedding_bar(len(part), possible=ranks.rank == 0) as bar:
+        dictionary: Dictionary = embedding.embed(part if bar.disable else Counted(part, bar))
     return dictionary
 
 

@@ -16,7 +16,7 @@ class Pieces(NamedTuple):
     """
 
     origin: int = -1
-    count: int = 0
+    seen: int = 0
 
     def after(self, experience: Any) -> Pieces:
         """With one more experience, which may be a piece of a larger one."""
@@ -24,7 +24,7 @@ class Pieces(NamedTuple):
             return Pieces()
         with experience.no_attribute_masking():
             origin = getattr(experience.origin_experience, "current_experience", -1)
-        return Pieces(origin, self.count + 1 if origin == self.origin else 1)
+        return Pieces(origin, self.seen + 1 if origin == self.origin else 1)
 
     def ends_with(self, experience: Any) -> bool:
         """Whether the experience counted last ends the stream.
@@ -36,7 +36,7 @@ class Pieces(NamedTuple):
             return _is_last(experience)
         with experience.no_attribute_masking():
             length, origin = experience.sub_stream_length, experience.origin_experience
-            if not (experience.is_last_subexp or self.count == length):
+            if not (experience.is_last_subexp or self.seen == length):
                 return False
             return bool(experience.access_task_boundaries) or _is_last(origin)
 

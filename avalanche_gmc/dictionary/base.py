@@ -79,6 +79,10 @@ class Dictionary(ABC):
     def correlate(self, vectors: Tensor) -> Tensor:
         """Inner products of all atoms with one vector (D → N) or several (D×b → N×b)."""
 
+    def correlate_numpy(self, vector: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """The same for one vector, on the CPU, by NumPy's BLAS where that is faster: D → N."""
+        return self.correlate(torch.from_numpy(vector)).numpy()
+
     @abstractmethod
     def norms(self) -> Tensor:
         """Euclidean norms of the atoms: N, float64 (float32 on devices without it)."""

@@ -17,11 +17,9 @@ from avalanche_gmc.dictionary.base import (
     row_norms,
     widest,
 )
+from avalanche_gmc.dictionary.products import inner_products
 
 BLOCK_ROWS = 512
-FEWEST_COLUMNS = 16
-"""Products with 2 to 15 columns take longer than with 16 on the CPUs that were tried: they are
-filled up with zeros."""
 
 
 class DenseDictionary(Dictionary):
@@ -58,18 +56,13 @@ class DenseDictionary(Dictionary):
 
     @plain_arithmetic
     def correlate(self, vectors: Tensor) -> Tensor:
-        vectors = vectors.to(self.atoms).contiguous()
-        if vectors.ndim == 1 or self.device.type != "cpu":
-            return self.atoms @ vectors
-        count = vectors.shape[1]
-        if 1 < count < FEWEST_COLUMNS:
-            vectors = torch.nn.functional.pad(vectors, (0, FEWEST_COLUMNS - count))
-        # Products of a tall matrix with a few columns run up to 1.5 times faster in blocks of rows.
-        result = self.atoms.new_empty(self.num_atoms, vectors.shape[1])
-        for start in range(0, self.num_atoms, BLOCK_ROWS):
-            block = slice(start, start + BLOCK_ROWS)
-            torch.mm(self.atoms[block], vectors, out=result[block])
-        return result[:, :count]
+        vectors = vectors.to(self.atoms)
+        if vectors.ndim == 1:
+            return inner_products(vectors[None], self.atoms)[0]
+        return inner_products(vectors.T, self.atoms).T
+
+    def correlate_numpy(self, vector: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        return np.asarray(self.atoms.numpy() @ vector)
 
     def norms(self) -> Tensor:
         # Much faster than in float64; rows whose squares leave the range are done again.

@@ -7,7 +7,9 @@ Letters: N atoms, D dimensions, b vectors at once, m chosen atoms, S draws, K ou
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from typing_extensions import Self
@@ -20,9 +22,13 @@ from avalanche_gmc.dictionary.base import (
     row_norms,
     widest,
 )
+from avalanche_gmc.dictionary.products import inner_products
 
 CHUNK_ELEMENTS = 2**23
 """Temporaries stay below this many numbers (32 MiB of float32)."""
+
+FEW_OUTPUTS = 4
+"""Up to this many, one product with a vector for each is faster than one with a matrix."""
 
 
 class LastLayerDictionary(Dictionary):
@@ -71,15 +77,28 @@ class LastLayerDictionary(Dictionary):
         # <e ⊗ f, V> = e · (V f): one product of the features with all vectors at once, then a
         # weighted sum over the K outputs.
         draws, num_atoms, outputs = self.errors.shape
-        matrices = vectors.to(self.errors).reshape(draws, outputs, self.features.shape[2], -1)
-        count = matrices.shape[3]
-        folded = matrices.permute(0, 2, 1, 3).reshape(draws, -1, outputs * count)
-        result = self.errors.new_zeros(num_atoms, count)
+        matrices = vectors.to(self.errors).reshape(self.dim, -1)
+        count = matrices.shape[1]
+        folded = matrices.T.reshape(count, draws, outputs, -1).permute(1, 2, 0, 3)
+        result = self.errors.new_zeros(count, num_atoms)
         for start, stop in _chunks(num_atoms, outputs * count):
             for errors, features, weights in zip(self.errors, self.features, folded, strict=True):
-                mixed = (features[start:stop] @ weights).view(-1, outputs, count)
-                result[start:stop] += torch.einsum("nk,nkb->nb", errors[start:stop], mixed)
-        return result[:, 0] if vectors.ndim == 1 else result
+                mixed = inner_products(weights.flatten(0, 1), features[start:stop])
+                errors = errors[start:stop].T[:, None]
+                result[:, start:stop] += (mixed.view(outputs, count, -1) * errors).sum(dim=0)
+        return result[0] if vectors.ndim == 1 else result.T
+
+    def correlate_numpy(self, vector: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        errors, features = self.errors.numpy(), self.features.numpy()
+        matrices = vector.reshape(errors.shape[0], errors.shape[2], features.shape[2])
+        result = np.zeros(self.num_atoms, dtype=vector.dtype)
+        for e, f, matrix in zip(errors, features, matrices, strict=True):
+            if len(matrix) <= FEW_OUTPUTS:
+                for output, row in enumerate(matrix):
+                    result += e[:, output] * (f @ row)
+            else:
+                result += np.einsum("nk,nk->n", e, f @ matrix.T)
+        return result
 
     def norms(self) -> Tensor:
         draws = zip(self.errors, self.features, strict=True)

@@ -5,30 +5,23 @@ Letters: N examples, S draws, K outputs, D dimensions.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from avalanche_gmc.dictionary import Dictionary
-from avalanche_gmc.embedding.calibration import calibrate_batch_norm, refuse_batch_statistics
+from avalanche_gmc.embedding.draws import Draws
 from avalanche_gmc.embedding.examples import Examples, MapDataset
 from avalanche_gmc.embedding.forward import ordinary, parameter_like, prepare, run_model
 from avalanche_gmc.embedding.losses import ExampleLoss, Loss
-from avalanche_gmc.initialization import (
-    ModelOrFactory,
-    fresh_draws,
-    named_tensors,
-    plain_arithmetic,
-)
+from avalanche_gmc.initialization import ModelOrFactory, parameter_shapes, plain_arithmetic
 
 CALIBRATION_EXAMPLES = 256
 """How many examples of the first data calibrate an embedding, in one forward pass."""
-
-LARGEST = 1e15
-"""Norm of a gradient up to which squares, and sums of many squares, are finite in float32."""
 
 Store = TypeVar("Store")
 
@@ -91,11 +84,12 @@ class DrawsEmbedding(GradientEmbedding, Generic[Store]):
     :param loss: one value per example; None is cross entropy.
     :param batch_size: examples per pass; it bounds the memory and changes nothing else.
     :param usual: the sizes if ``batch_size`` is None.
+    :param save_draws: keep the draws themselves in memory, states and pickles, not their seed.
     :param seed: of the draws (and projections).
     """
 
-    _MEASURED: ClassVar[dict[str, str]] = {"seed": "seed", "num_outputs": "_num_outputs"}
-    # What a state has besides the draws, and the attributes that hold it.
+    _MEASURED: ClassVar[dict[str, str]] = {"num_outputs": "_num_outputs"}
+    """What a state has besides the draws, and the attributes that hold it."""
 
     def __init__(
         self,
@@ -105,34 +99,45 @@ class DrawsEmbedding(GradientEmbedding, Generic[Store]):
         loss: Loss | None,
         batch_size: int | None,
         usual: BatchSizes,
+        save_draws: bool,
         seed: int,
     ) -> None:
         _check_batch_size(batch_size)
         self.batch_size = batch_size
         self._usual = usual
-        self.seed = seed
         self._loss = ExampleLoss(loss)
         self._num_outputs: int | None = None
         with plain_arithmetic():
-            self._draws = [_frozen(draw) for draw in fresh_draws(model, draws, seed)]
+            self._draws = Draws(model, draws, seed, save=save_draws)
+        like = parameter_like(self._draws[0])
+        self._dtype, self._device = like.dtype, like.device
+
+    @property
+    def seed(self) -> int:
+        """Of the draws."""
+        return self._draws.seed
 
     def calibrate(self, inputs: Tensor | MapDataset, targets: Tensor | None = None) -> None:
         examples = Examples(inputs, targets)
         if len(examples) and self._num_outputs is None:
-            with plain_arithmetic(parameter_like(self._draws[0]).device):
+            with plain_arithmetic(self._device):
                 x, y = self._read(examples, examples.spread(CALIBRATION_EXAMPLES))
                 self._num_outputs = self._calibrate(x, y)
 
     def embed(self, inputs: Tensor | MapDataset, targets: Tensor | None = None) -> Dictionary:
         examples = Examples(inputs, targets)
         self.calibrate(inputs, targets)
-        with plain_arithmetic(parameter_like(self._draws[0]).device):
+        every = range(len(self._draws))
+        # Draws that are made one at a time must each see all batches before the next one is made.
+        groups = [every] if self._draws.at_once else [[draw] for draw in every]
+        with plain_arithmetic(self._device):
             store = self._allocate(len(examples))
-            for rows in examples.batches(self.batch_size_for(examples)):
-                x, y = self._read(examples, rows)
-                self._loss.check_targets(y, self._num_outputs or 0, first=rows.start)
-                for draw in range(len(self._draws)):
-                    self._fill(store, rows, draw, x, y)
+            for group in groups:
+                for rows in examples.batches(self.batch_size_for(examples)):
+                    x, y = self._read(examples, rows)
+                    self._loss.check_targets(y, self._num_outputs or 0, first=rows.start)
+                    for draw in group:
+                        self._fill(store, rows, draw, x, y)
             return self._dictionary(store)
 
     def batch_size_for(self, examples: Examples) -> int:
@@ -162,18 +167,23 @@ class DrawsEmbedding(GradientEmbedding, Generic[Store]):
             outputs = run_model(self._draws[0], inputs)
         num_outputs = outputs.shape[1] if outputs.ndim > 1 else 1
         self._loss.check_targets(targets, num_outputs, first=0)
-        for draw in self._draws:
-            calibrate_batch_norm(draw, inputs)
+        for draw in range(len(self._draws)):
+            self._draws.calibrate(draw, inputs)
+            self._measure(draw, inputs, targets)
         return num_outputs
+
+    @abstractmethod
+    def _measure(self, draw: int, inputs: Tensor, targets: Tensor) -> None:
+        """What else is measured at a draw, on the first data."""
 
     def _read(self, examples: Examples, where: slice | list[int]) -> tuple[Tensor, Tensor]:
         inputs, targets = examples.read(where)
-        like = parameter_like(self._draws[0])
-        dtype = like.dtype if targets.is_floating_point() else torch.int64
-        return prepare(inputs, like), ordinary(targets.to(like.device, dtype))
+        dtype = self._dtype if targets.is_floating_point() else torch.int64
+        inputs = prepare(inputs, self._dtype, self._device)
+        return inputs, ordinary(targets.to(self._device, dtype))
 
     def check_model(self, model: nn.Module) -> None:
-        ours, theirs = _shapes(self._draws[0]), _shapes(model)
+        ours, theirs = self._draws.shapes, parameter_shapes(model)
         for name in ours | theirs:
             if ours.get(name) != theirs.get(name):
                 raise ValueError(
@@ -184,28 +194,19 @@ class DrawsEmbedding(GradientEmbedding, Generic[Store]):
                 )
 
     def state_dict(self) -> dict[str, Any]:
-        state = {f"draws.{key}": tensor.clone() for key, tensor in self._draw_tensors()}
         measured = {key: _copied(getattr(self, name)) for key, name in self._MEASURED.items()}
-        return state | measured | self._options()
+        return self._draws.state_dict() | measured | self._options()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         for name, value in self._options().items():
             if state.get(name) != value:
                 raise ValueError(
                     f"the state was saved with {name}={state.get(name)!r}, this embedding has "
-                    f"{name}={value!r}; make it with the same options before loading."
-                )
-        tensors = dict(self._draw_tensors())
-        for key, tensor in tensors.items():
-            found = state.get(f"draws.{key}")
-            if not isinstance(found, Tensor) or found.shape != tensor.shape:
-                raise ValueError(
-                    f"the state has no tensor draws.{key} of shape {tuple(tensor.shape)}; make the "
-                    "embedding with the same model and number of draws before loading."
+                    f"{name}={value!r}; make it with the same model and options before loading."
                 )
         measured = {key: self._checked(state, key) for key in self._MEASURED}
-        for key, tensor in tensors.items():
-            tensor.copy_(state[f"draws.{key}"])
+        with plain_arithmetic():
+            self._draws = self._draws.loaded(state)
         for key, value in measured.items():
             setattr(self, self._MEASURED[key], value)
 
@@ -221,30 +222,12 @@ class DrawsEmbedding(GradientEmbedding, Generic[Store]):
 
     def _options(self) -> dict[str, Any]:
         """Scalars that must agree between a state and the embedding that loads it."""
-        return {"kind": type(self).__name__, "draws": len(self._draws)}
-
-    def _draw_tensors(self) -> Iterator[tuple[str, Tensor]]:
-        for position, draw in enumerate(self._draws):
-            for name, tensor in draw.state_dict().items():
-                yield f"{position}.{name}", tensor
-
-
-def require_moderate(values: Tensor, draw: int, first: int = 0) -> None:
-    """Name the first example whose gradient is not finite, or has no finite square.
-
-    :param values: N×..., one row per example.
-    :param draw: where the gradients were taken.
-    :param first: position of the first of these examples in the data.
-    """
-    # One norm costs less than a test of every number.
-    if not torch.linalg.vector_norm(values) < LARGEST:
-        rows = torch.linalg.vector_norm(values.flatten(1), dim=1)
-        for example in (~(rows < LARGEST)).nonzero().flatten().tolist():
-            raise ValueError(
-                f"the gradient of example {first + example} at draw {draw} is not finite or larger "
-                f"than {LARGEST:g}; look for NaN, infinite or huge values in that input or its "
-                "target, or scale the inputs."
-            )
+        parameters = sum(math.prod(shape) for shape in self._draws.shapes.values())
+        return {
+            "kind": type(self).__name__,
+            "draws": len(self._draws),
+            "parameters": parameters,
+        }
 
 
 def _check_batch_size(size: int | None) -> None:
@@ -254,16 +237,5 @@ def _check_batch_size(size: int | None) -> None:
         raise ValueError(f"batch_size must be an integer of at least 1, got {size!r}.")
 
 
-def _frozen(model: nn.Module) -> nn.Module:
-    refuse_batch_statistics(model)
-    # Convolutions and pooling are faster channels last on CPUs.
-    return model.eval().to(memory_format=torch.channels_last)
-
-
 def _copied(value: Any) -> Any:
     return value.clone() if isinstance(value, Tensor) else value
-
-
-def _shapes(model: nn.Module) -> dict[str, tuple[int, ...]]:
-    tensors = named_tensors(model).items()
-    return {n: tuple(t.shape) for n, t in tensors if isinstance(t, nn.Parameter)}

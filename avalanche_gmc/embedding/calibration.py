@@ -29,7 +29,17 @@ def refuse_batch_statistics(model: nn.Module) -> None:
             )
 
 
-def calibrate_batch_norm(model: nn.Module, inputs: Tensor) -> None:
+def untrained_statistics(model: nn.Module) -> list[str]:
+    """Names of the buffers that :func:`calibrate_batch_norm` sets."""
+    return [
+        f"{path}.{name}" if path else name
+        for path, module in model.named_modules()
+        if _is_untrained(module)
+        for name in ("running_mean", "running_var")
+    ]
+
+
+def calibrate_batch_norm(model: nn.Module, inputs: Tensor) -> dict[str, Tensor]:
     """Set the untrained running statistics in one forward pass, layer after layer.
 
     Every channel's mean and variance over examples and positions are averaged with those of the
@@ -38,6 +48,7 @@ def calibrate_batch_norm(model: nn.Module, inputs: Tensor) -> None:
 
     :param model: in eval mode; only the statistics change.
     :param inputs: N examples, N at least 1.
+    :return: copies of what was set, by name.
     """
     done: set[nn.Module] = set()
 
@@ -48,9 +59,10 @@ def calibrate_batch_norm(model: nn.Module, inputs: Tensor) -> None:
 
     with ExitStack() as hooks, torch.no_grad():
         for module in model.modules():
-            if _tracks(module) and not getattr(module, "num_batches_tracked", None):
+            if _is_untrained(module):
                 hooks.callback(module.register_forward_pre_hook(measure).remove)
         run_model(model, inputs)
+    return {name: model.get_buffer(name).clone() for name in untrained_statistics(model)}
 
 
 def _set_statistics(module: nn.Module, activations: Tensor) -> None:
@@ -62,6 +74,10 @@ def _set_statistics(module: nn.Module, activations: Tensor) -> None:
     var = torch.lerp(layer_var, channels.var(dim=1, correction=0), share)
     module.get_buffer("running_mean").copy_(mean)
     module.get_buffer("running_var").copy_(var)
+
+
+def _is_untrained(module: nn.Module) -> bool:
+    return _tracks(module) and not getattr(module, "num_batches_tracked", None)
 
 
 def _tracks(module: nn.Module) -> bool:

@@ -8,6 +8,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+LARGEST = 1e15
+"""Norm of a gradient up to which squares, and sums of many squares, are finite in float32."""
+
 
 def parameter_like(model: nn.Module) -> Tensor:
     """A tensor with the device and floating-point type that the model computes in."""
@@ -20,13 +23,13 @@ def parameter_like(model: nn.Module) -> Tensor:
     )
 
 
-def prepare(inputs: Tensor, like: Tensor) -> Tensor:
+def prepare(inputs: Tensor, dtype: torch.dtype, device: torch.device) -> Tensor:
     """Inputs on the model's device; floating-point ones in its type, images channels last.
 
     Integers stay integers, since some models look them up in an embedding table.
     """
-    dtype = like.dtype if inputs.is_floating_point() else inputs.dtype
-    inputs = ordinary(inputs.to(like.device, dtype))
+    inputs = inputs.to(device, dtype if inputs.is_floating_point() else inputs.dtype)
+    inputs = ordinary(inputs)
     return inputs.contiguous(memory_format=torch.channels_last) if inputs.ndim == 4 else inputs
 
 
@@ -55,3 +58,21 @@ def run_model(model: nn.Module, inputs: Tensor) -> Tensor:
             "'logits') or SelectOutput(model, 0), or wrap the model in a module that returns it."
         )
     return outputs
+
+
+def require_moderate(values: Tensor, draw: int, first: int = 0) -> None:
+    """Name the first example whose gradient is not finite, or has no finite square.
+
+    :param values: N×..., one row per example.
+    :param draw: where the gradients were taken.
+    :param first: position of the first of these examples in the data.
+    """
+    # One norm costs less than a test of every number.
+    if not torch.linalg.vector_norm(values) < LARGEST:
+        rows = torch.linalg.vector_norm(values.flatten(1), dim=1)
+        for example in (~(rows < LARGEST)).nonzero().flatten().tolist():
+            raise ValueError(
+                f"the gradient of example {first + example} at draw {draw} is not finite or larger "
+                f"than {LARGEST:g}; look for NaN, infinite or huge values in that input or its "
+                "target, or scale the inputs."
+            )

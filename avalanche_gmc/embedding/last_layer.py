@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from avalanche_gmc.dictionary import Dictionary, LastLayerDictionary
-from avalanche_gmc.embedding.base import BatchSizes, DrawsEmbedding, require_moderate
-from avalanche_gmc.embedding.forward import parameter_like, run_model
+from avalanche_gmc.embedding.base import BatchSizes, DrawsEmbedding
+from avalanche_gmc.embedding.forward import require_moderate, run_model
 from avalanche_gmc.embedding.losses import Loss
 from avalanche_gmc.initialization import ModelOrFactory
 
@@ -44,6 +44,8 @@ class LastLayerEmbedding(DrawsEmbedding[_Store]):
     :param layer: name of the final ``nn.Linear``, if it shall not be found.
     :param batch_size: examples per pass; it bounds the memory and changes nothing else. None
         takes 1024 vectors or 256 of anything larger.
+    :param save_draws: keep the draws themselves in memory, states and pickles. They are normally
+        made from the seed when they are needed, and take no room.
     :param seed: of the draws.
     """
 
@@ -57,37 +59,41 @@ class LastLayerEmbedding(DrawsEmbedding[_Store]):
         loss: Loss | None = None,
         layer: str | None = None,
         batch_size: int | None = None,
+        save_draws: bool = False,
         seed: int = 0,
     ) -> None:
         super().__init__(
-            model, draws=draws, loss=loss, batch_size=batch_size, usual=BATCH_SIZES, seed=seed
+            model,
+            draws=draws,
+            loss=loss,
+            batch_size=batch_size,
+            usual=BATCH_SIZES,
+            save_draws=save_draws,
+            seed=seed,
         )
         self._candidates = _linear_layers(self._draws[0], layer)
-        self._layer = self._candidates[-1]
+        self._layer = next(reversed(self._candidates))
 
     @property
     def dim(self) -> int:
-        head = self._head(0)
-        return len(self._draws) * head.out_features * (head.in_features + _bias(head))
+        outputs, features = self._candidates[self._layer]
+        return len(self._draws) * outputs * features
 
-    def _calibrate(self, inputs: Tensor, targets: Tensor) -> int:
-        num_outputs = super()._calibrate(inputs, targets)
-        self._layer = _producing_layer(self._draws[0], inputs, self._candidates)
-        return num_outputs
+    def _measure(self, draw: int, inputs: Tensor, targets: Tensor) -> None:
+        if draw == 0:
+            self._layer = _producing_layer(self._draws[0], inputs, list(self._candidates))
 
     def _allocate(self, examples: int) -> _Store:
-        head, device = self._head(0), parameter_like(self._draws[0]).device
-        draws, width = len(self._draws), head.in_features + _bias(head)
-        errors = torch.empty(draws, examples, head.out_features, device=device)
-        features = torch.empty(draws, examples, width, device=device)
+        draws, (outputs, width) = len(self._draws), self._candidates[self._layer]
+        errors = torch.empty(draws, examples, outputs, device=self._device)
+        features = torch.empty(draws, examples, width, device=self._device)
         return _Store(errors, features, [], set())
 
     def _fill(self, store: _Store, rows: slice, draw: int, inputs: Tensor, targets: Tensor) -> None:
-        head = self._head(draw)
-        features, outputs = _run_to_layer(self._draws[draw], head, inputs)
-        store.features[draw, rows, : head.in_features] = features
+        features, outputs = _run_to_layer(self._draws[draw], self._layer, inputs)
+        store.features[draw, rows, : features.shape[1]] = features
         # A bias sees the constant input 1.
-        store.features[draw, rows, head.in_features :] = 1
+        store.features[draw, rows, features.shape[1] :] = 1
         store.errors[draw, rows] = outputs.flatten(1) if outputs.ndim > 1 else outputs[:, None]
         store.shapes.add(outputs.shape[1:])
         if draw == 0:
@@ -108,26 +114,25 @@ class LastLayerEmbedding(DrawsEmbedding[_Store]):
                 store.errors[draw] = errors
         return LastLayerDictionary(store.errors, store.features)
 
-    def _head(self, draw: int) -> nn.Linear:
-        head = self._draws[draw].get_submodule(self._layer)
-        if not isinstance(head, nn.Linear):
-            raise TypeError(f"the layer '{self._layer}' is a {type(head).__name__}.")
-        return head
 
-
-def _linear_layers(model: nn.Module, layer: str | None) -> list[str]:
-    """Names of the layers that may produce the outputs, in the order of the model."""
-    found = [name for name, module in model.named_modules() if isinstance(module, nn.Linear)]
+def _linear_layers(model: nn.Module, layer: str | None) -> dict[str, tuple[int, int]]:
+    """The layers that may produce the outputs, in the order of the model, each with (K, H)."""
+    found = {
+        name: (module.out_features, module.in_features + int(module.bias is not None))
+        for name, module in model.named_modules()
+        if isinstance(module, nn.Linear)
+    }
     if layer is not None and layer not in found:
         raise ValueError(
-            f"layer={layer!r} is not an nn.Linear of {type(model).__name__}; choose one of {found}."
+            f"layer={layer!r} is not an nn.Linear of {type(model).__name__}; choose one of "
+            f"{list(found)}."
         )
     if not found:
         raise ValueError(
             f"{type(model).__name__} has no nn.Linear, so there is no last layer whose gradient a "
             "forward pass could give; use RandomProjectionEmbedding."
         )
-    return found if layer is None else [layer]
+    return found if layer is None else {layer: found[layer]}
 
 
 def _producing_layer(model: nn.Module, inputs: Tensor, names: list[str]) -> str:
@@ -158,18 +163,14 @@ def _computes(head: nn.Module, features: Tensor, outputs: Tensor) -> bool:
     )
 
 
-def _run_to_layer(model: nn.Module, head: nn.Linear, inputs: Tensor) -> tuple[Tensor, Tensor]:
+def _run_to_layer(model: nn.Module, layer: str, inputs: Tensor) -> tuple[Tensor, Tensor]:
     """What the layer receives and the model returns: N×in_features, N×K."""
     calls: list[Tensor] = []
     with ExitStack() as hooks, torch.no_grad():
-        hooks.callback(_catch_inputs(head, calls).remove)
+        hooks.callback(_catch_inputs(model.get_submodule(layer), calls).remove)
         outputs = run_model(model, inputs)
     return calls[-1], outputs
 
 
 def _catch_inputs(head: nn.Module, calls: list[Tensor]) -> torch.utils.hooks.RemovableHandle:
     return head.register_forward_pre_hook(lambda _, args: calls.append(args[0]))
-
-
-def _bias(head: nn.Linear) -> int:
-    return int(head.bias is not None)

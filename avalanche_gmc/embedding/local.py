@@ -30,7 +30,7 @@ class LocalEmbedding(GradientEmbedding):
     :param model: the model as it is now; it is copied, and later training does not show here.
     :param reduction: ``"last-layer"`` or ``"random-projection"``.
     :param options: of :class:`LastLayerEmbedding` or :class:`RandomProjectionEmbedding`, except
-        ``draws``: the current weights are the only one.
+        ``draws`` and ``save_draws``: the current weights are the only draw, and are saved.
     """
 
     def __init__(self, model: nn.Module, *, reduction: str = "last-layer", **options: Any) -> None:
@@ -43,7 +43,9 @@ class LocalEmbedding(GradientEmbedding):
         with plain_arithmetic():
             current = copy.deepcopy(unwrapped(model))
         current.zero_grad(set_to_none=True)
-        self._inner: GradientEmbedding = REDUCTIONS[reduction](lambda: current, draws=1, **options)
+        self._inner: GradientEmbedding = REDUCTIONS[reduction](
+            lambda: current, draws=1, save_draws=True, **options
+        )
         self._options = {"reduction": reduction, **options}
 
     def at(self, model: nn.Module) -> LocalEmbedding:

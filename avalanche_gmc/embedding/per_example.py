@@ -19,7 +19,8 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -58,38 +59,53 @@ class _Slot(NamedTuple):
     step: int  # output channels per block
 
 
+@dataclass
+class Ways:
+    """Which ways work for a model; all its draws have the same answer."""
+
+    by_layer: bool | None = None
+    one_by_one: bool = False
+
+
 class PerExampleGradients:
     """The gradients of each example's loss with respect to a model's trainable parameters.
 
     :param model: in eval mode.
     :param loss: one value per example.
     :param work_elements: temporaries hold at most this many numbers, or one example's share.
+    :param ways: what other draws of the model found out.
     """
 
-    def __init__(self, model: nn.Module, loss: ExampleLoss, work_elements: int) -> None:
+    def __init__(
+        self, model: nn.Module, loss: ExampleLoss, work_elements: int, ways: Ways | None = None
+    ) -> None:
         self.model = model
         self.loss = loss
         self.work_elements = work_elements
         self.parameters = dict(_trainable(model))
         self._slots = _slots(self.parameters)
-        self._by_layer: bool | None = None
+        self.ways = Ways() if ways is None else ways
         # torch.func gets along with some recurrent layers, but only by slow detours.
-        self._one_by_one = any(isinstance(module, nn.RNNBase) for module in model.modules())
+        self.ways.one_by_one |= any(isinstance(module, nn.RNNBase) for module in model.modules())
 
     def pieces(self, inputs: Tensor, targets: Tensor) -> Iterator[Piece]:
         """The gradients of N examples, in pieces that cover every row and block."""
-        if self._by_layer is None:
-            self._by_layer = self._layers_agree_with_autograd(inputs, targets)
-        uses = self._layer_uses(inputs, targets) if self._by_layer else None
+        if self.ways.by_layer is None:
+            self.ways.by_layer = self._layers_agree_with_autograd(inputs, targets)
+        uses = self._layer_uses(inputs, targets) if self.ways.by_layer else None
         if uses is None:
-            self._by_layer = False
+            self.ways.by_layer = False
             yield from self._whole_pieces(inputs, targets)
         else:
             yield from self._layer_pieces(uses, slice(0, len(inputs)))
 
-    def _layer_pieces(self, uses: list[LayerUse], some: slice) -> Iterator[Piece]:
+    def _layer_pieces(
+        self, uses: list[LayerUse], some: slice, tensors: Container[int] | None = None
+    ) -> Iterator[Piece]:
         for use in uses:
             for slot, rule in self._rules(use.layer):
+                if tensors is not None and slot.tensor not in tensors:
+                    continue
                 for rows in self._row_blocks(some, _work(use)):
                     blocks = rule(use.layer, use.inputs[rows], use.error[rows], slot.step)
                     yield from _pieces(rows, slot, blocks)
@@ -119,11 +135,11 @@ class PerExampleGradients:
 
     def _whole_gradients(self, inputs: Tensor, targets: Tensor) -> list[Tensor]:
         """N×(shape of the parameter), for every parameter."""
-        if not self._one_by_one:
+        if not self.ways.one_by_one:
             try:
                 return self._func_gradients(inputs, targets)
             except Exception:  # whatever torch.func cannot do; a mistake of the user's comes again
-                self._one_by_one = True
+                self.ways.one_by_one = True
         rows = [self._gradients_alone(x, y) for x, y in zip(inputs, targets, strict=True)]
         return [torch.stack(gradients) for gradients in zip(*rows, strict=True)]
 
@@ -142,11 +158,13 @@ class PerExampleGradients:
 
     def _gradients_alone(self, x: Tensor, y: Tensor) -> list[Tensor]:
         """Autograd's gradients of the loss of one example in a batch of its own."""
-        with torch.enable_grad():
-            value = self.loss(run_model(self.model, x.unsqueeze(0)), y.unsqueeze(0)).sum()
         parameters = list(self.parameters.values())
-        gradients = torch.autograd.grad(value, parameters, materialize_grads=True)
+        gradients = torch.autograd.grad(self._loss_alone(x, y), parameters, materialize_grads=True)
         return [gradient.to_dense() for gradient in gradients]
+
+    def _loss_alone(self, x: Tensor, y: Tensor) -> Tensor:
+        with torch.enable_grad():
+            return self.loss(run_model(self.model, x.unsqueeze(0)), y.unsqueeze(0)).sum()
 
     def _row_blocks(self, some: slice, size: int) -> Iterator[slice]:
         step = max(1, self.work_elements // max(1, size))
@@ -177,19 +195,42 @@ class PerExampleGradients:
 
     def _is_own_gradient(self, uses: list[LayerUse], example: int, x: Tensor, y: Tensor) -> bool:
         """Whether the layers' pieces add up to the gradient of the example alone, every tensor."""
-        expected: dict[int, Tensor] = {}
-        tolerances: list[float] = []
-        for slot, gradient in zip(self._slots.values(), self._gradients_alone(x, y), strict=True):
-            blocks = split_gradient(gradient.unsqueeze(0), slot.step)
-            expected |= {slot.first_block + offset: block for offset, block in enumerate(blocks)}
-            tolerances.append(1e-3 * float(gradient.nan_to_num(0.0).abs().max()) + 1e-12)
-        for piece in self._layer_pieces(uses, slice(example, example + 1)):
-            expected[piece.block] = expected[piece.block] - piece.gradients
-        return all(
-            float(expected[block].nan_to_num(0.0).abs().max()) <= tolerance
-            for slot, tolerance in zip(self._slots.values(), tolerances, strict=True)
-            for block in range(slot.first_block, slot.first_block + slot.blocks)
-        )
+        value = self._loss_alone(x, y)
+        for some in self._tensor_groups():
+            gradients = torch.autograd.grad(value, some, retain_graph=True, materialize_grads=True)
+            rest: dict[int, Tensor] = {}
+            tolerances: dict[int, float] = {}
+            for parameter, gradient in zip(some, gradients, strict=True):
+                slot = self._slots[id(parameter)]
+                tolerances[slot.tensor] = 1e-3 * _largest(gradient) + 1e-12
+                # Two biases may be given one gradient; weights never.
+                mine = gradient.clone() if gradient.ndim < 2 else gradient
+                blocks = split_gradient(mine.unsqueeze(0), slot.step)
+                rest |= {slot.first_block + offset: block for offset, block in enumerate(blocks)}
+            for piece in self._layer_pieces(uses, slice(example, example + 1), tolerances):
+                rest[piece.block] -= piece.gradients
+            for parameter in some:
+                slot = self._slots[id(parameter)]
+                own = range(slot.first_block, slot.first_block + slot.blocks)
+                if max(_largest(rest[block]) for block in own) > tolerances[slot.tensor]:
+                    return False
+        return True
+
+    def _tensor_groups(self) -> Iterator[list[nn.Parameter]]:
+        """Parameters in groups whose gradients are few enough to exist together."""
+        group: list[nn.Parameter] = []
+        for parameter in self.parameters.values():
+            if group and sum(p.numel() for p in group) + parameter.numel() > self.work_elements:
+                yield group
+                group = []
+            group.append(parameter)
+        yield group
+
+
+def _largest(values: Tensor) -> float:
+    """The largest absolute value, without a copy; 0 if there are NaN, which prove nothing."""
+    largest = max(float(values.amax()), -float(values.amin()))
+    return 0.0 if math.isnan(largest) else largest
 
 
 def _trainable(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from avalanche_gmc.dictionary import DenseDictionary, Dictionary
-from avalanche_gmc.embedding.base import BatchSizes, DrawsEmbedding, require_moderate
-from avalanche_gmc.embedding.forward import parameter_like
+from avalanche_gmc.embedding.base import BatchSizes, DrawsEmbedding
+from avalanche_gmc.embedding.forward import require_moderate
 from avalanche_gmc.embedding.losses import Loss
-from avalanche_gmc.embedding.per_example import PerExampleGradients
+from avalanche_gmc.embedding.per_example import PerExampleGradients, Ways
 from avalanche_gmc.embedding.projection import PROJECTIONS, Projection
 from avalanche_gmc.initialization import ModelOrFactory
 
@@ -47,6 +47,8 @@ class RandomProjectionEmbedding(DrawsEmbedding[Tensor]):
     :param loss: ``loss(outputs, targets)`` with one value per example; None is cross entropy.
     :param batch_size: examples per pass; it bounds the memory and changes nothing else. None
         takes 64 for the sparse and 512 for the dense projection (1024 if they are vectors).
+    :param save_draws: keep the draws themselves in memory, states and pickles. They are normally
+        made from the seed when they are needed, and take no room.
     :param seed: of the draws and the projections.
     """
 
@@ -62,35 +64,40 @@ class RandomProjectionEmbedding(DrawsEmbedding[Tensor]):
         balance: bool = False,
         loss: Loss | None = None,
         batch_size: int | None = None,
+        save_draws: bool = False,
         seed: int = 0,
     ) -> None:
         if projection not in PROJECTIONS:
             raise ValueError(f"projection must be one of {list(PROJECTIONS)}, got {projection!r}.")
         if isinstance(dim, bool) or not isinstance(dim, int) or dim < 1:
             raise ValueError(f"dim must be an integer of at least 1, got {dim!r}.")
-        usual = BATCH_SIZES[projection]
         super().__init__(
-            model, draws=draws, loss=loss, batch_size=batch_size, usual=usual, seed=seed
+            model,
+            draws=draws,
+            loss=loss,
+            batch_size=batch_size,
+            usual=BATCH_SIZES[projection],
+            save_draws=save_draws,
+            seed=seed,
         )
         self._dim = dim
         self._projection = projection
         self._balance = balance
-        self._engines: dict[int, PerExampleGradients] = {}
+        self._ways = Ways()
         self._scales = torch.ones(draws, len(self._gradients(0).parameters), dtype=torch.float64)
 
     @property
     def dim(self) -> int:
         return len(self._draws) * self._dim
 
-    def _calibrate(self, inputs: Tensor, targets: Tensor) -> int:
-        num_outputs = super()._calibrate(inputs, targets)
+    def _measure(self, draw: int, inputs: Tensor, targets: Tensor) -> None:
         if self._balance:
-            norms = [self._tensor_norms(d, inputs, targets) for d in range(len(self._draws))]
-            self._scales = _inverse(torch.stack(norms))
-        return num_outputs
+            scales = self._scales.clone()
+            scales[draw] = _inverse(self._tensor_norms(draw, inputs, targets))
+            self._scales = scales
 
     def _allocate(self, examples: int) -> Tensor:
-        return torch.empty(examples, self.dim, device=self._like.device)
+        return torch.empty(examples, self.dim, device=self._device)
 
     def _fill(self, store: Tensor, rows: slice, draw: int, inputs: Tensor, targets: Tensor) -> None:
         projection, scales = self._projection_of(draw), self._scales[draw].tolist()
@@ -105,11 +112,8 @@ class RandomProjectionEmbedding(DrawsEmbedding[Tensor]):
         return DenseDictionary(store)
 
     def _gradients(self, draw: int) -> PerExampleGradients:
-        if draw not in self._engines:
-            self._engines[draw] = PerExampleGradients(
-                self._draws[draw], self._loss, WORK_ELEMENTS[self._projection]
-            )
-        return self._engines[draw]
+        work_elements = WORK_ELEMENTS[self._projection]
+        return PerExampleGradients(self._draws[draw], self._loss, work_elements, self._ways)
 
     def _projection_of(self, draw: int) -> Projection:
         return PROJECTIONS[self._projection](self._dim, seed=self.seed, draw=draw)
@@ -131,18 +135,11 @@ class RandomProjectionEmbedding(DrawsEmbedding[Tensor]):
         return (squares / len(inputs)).sqrt()
 
     def _zeros(self, *shape: int) -> Tensor:
-        return torch.zeros(shape, dtype=self._like.dtype, device=self._like.device)
-
-    @property
-    def _like(self) -> Tensor:
-        return parameter_like(self._draws[0])
+        return torch.zeros(shape, dtype=self._dtype, device=self._device)
 
     def _options(self) -> dict[str, Any]:
         options = {"dim": self._dim, "projection": self._projection, "balance": self._balance}
         return super()._options() | options
-
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_engines": {}}
 
 
 def _inverse(norms: Tensor) -> Tensor:

@@ -8,7 +8,12 @@ from avalanche_gmc.initialization.drawing import (
     fresh_draws,
     reset_in_place,
 )
-from avalanche_gmc.initialization.modules import named_tensors, refuse_dynamic, unwrapped
+from avalanche_gmc.initialization.modules import (
+    named_tensors,
+    parameter_shapes,
+    refuse_dynamic,
+    unwrapped,
+)
 from avalanche_gmc.initialization.redrawn import Redrawn
 from avalanche_gmc.initialization.surroundings import derive_seed, plain_arithmetic, seeded
 from avalanche_gmc.initialization.trained import looks_trained, warn_if_trained
@@ -23,6 +28,7 @@ __all__ = [
     "fresh_draws",
     "looks_trained",
     "named_tensors",
+    "parameter_shapes",
     "plain_arithmetic",
     "refuse_dynamic",
     "reset_in_place",

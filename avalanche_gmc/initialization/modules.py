@@ -24,6 +24,12 @@ def named_tensors(model: nn.Module) -> dict[str, Tensor]:
     return {name.replace("_orig_mod.", ""): tensor for name, tensor in tensors.items()}
 
 
+def parameter_shapes(model: nn.Module) -> dict[str, tuple[int, ...]]:
+    """The shapes of all parameters by name, the names as if nothing were compiled."""
+    tensors = named_tensors(model).items()
+    return {n: tuple(t.shape) for n, t in tensors if isinstance(t, nn.Parameter)}
+
+
 def frozen_tensors(model: nn.Module) -> list[Tensor]:
     """Parameters that are not trained, and the buffers of layers that have no others."""
     found: list[Tensor] = []

@@ -28,9 +28,7 @@ def looks_trained(model: nn.Module) -> bool:
     weights = [p.detach() for m in trainable for p in _own(m) if p.requires_grad]
     matrices = [w.flatten(1) for w in weights if w.ndim > 1 and w.numel()]
     judged = [_is_uneven(w) for w in matrices if max(w.shape) >= 16 and min(w.shape) >= 8]
-    scales = [
-        m.weight for m in trainable if "Norm" in type(m).__name__ and hasattr(m, "weight")
-    ]  # equal at first
+    scales = [getattr(m, "weight", None) for m in trainable if "Norm" in type(m).__name__]
     judged += [bool((s != s.flatten()[0]).any()) for s in scales if isinstance(s, Tensor)]
     return 2 * sum(judged) > len(judged)
 
@@ -48,15 +46,15 @@ def warn_if_trained(model: nn.Module) -> None:
 
 def _is_uneven(matrix: Tensor) -> bool:
     return any(
-        _variation(part) * part.shape[1] / 2 > UNEVEN
-        for part in (matrix, matrix.T)
-        if part.shape[0] >= 8 and part.shape[1] >= 16
+        _variation(matrix, dim) * matrix.shape[dim] / 2 > UNEVEN
+        for dim in (0, 1)
+        if matrix.shape[dim] >= 16 and matrix.shape[1 - dim] >= 8
     )
 
 
-def _variation(matrix: Tensor) -> float:
-    """The relative variance of the rows' squared norms: 2/columns for independent normals."""
-    squares = torch.linalg.vector_norm(matrix, dim=1).double().square()
+def _variation(matrix: Tensor, dim: int) -> float:
+    """How much squared norms along a dimension vary: 2/length for independent normal numbers."""
+    squares = torch.linalg.vector_norm(matrix, dim=dim).double().square()
     return float(squares.var() / squares.mean().square()) if squares.any() else 0.0
 
 

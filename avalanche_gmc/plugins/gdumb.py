@@ -6,10 +6,10 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 from avalanche_gmc.exemplars import WEIGHTS, with_weights
+from avalanche_gmc.initialization import Factory
 from avalanche_gmc.plugins.base import WeightedLossPlugin
 from avalanche_gmc.plugins.loading import gathering
 from avalanche_gmc.plugins.policy import resolve_policy, update_memory
-from avalanche_gmc.plugins.redraw import Factory
 from avalanche_gmc.plugins.restart import Restart
 from avalanche_gmc.plugins.stream_end import StreamEnd
 from avalanche_gmc.plugins.weighted_loss import check_criterion, memory_weights
@@ -45,7 +45,7 @@ class CoresetGDumbPlugin(WeightedLossPlugin, supports_distributed=True):  # type
     :param init: "fresh": new initial parameters for each training, by the modules'
         ``reset_parameters()`` or by `model_factory`; all randomness of a training comes from `seed`
         then, and the global generators are as before when it ends. "same": return to the parameters
-        of the first training, as Avalanche does; the choice for pretrained models.
+        of the first training, as Avalanche does.
     :param train_on: "every": train at every experience. "last": only curate until the last
         experience of the stream. Only the final memory matters for the final model; with
         ``init="fresh"`` it is identical. The model is not trained in between.
@@ -53,8 +53,9 @@ class CoresetGDumbPlugin(WeightedLossPlugin, supports_distributed=True):  # type
         different seeds here.
     :param model_factory: a callable that returns a new model of the same kind, such as
         ``lambda: MyModel()``. Models with parameters that no ``reset_parameters()`` initialises,
-        such as the class token of a vision transformer, need it for fresh draws; the default policy
-        uses it too.
+        such as the class token of a vision transformer, need it for fresh draws. For a pretrained
+        model ``Redrawn(model, only="fc")`` of :mod:`avalanche_gmc.initialization` returns to the
+        pretrained weights with a fresh head. The default policy draws from it too.
     """
 
     def __init__(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from avalanche.training.storage_policy import ExemplarsBuffer
 
 from avalanche_gmc.buffers import GradientMatchingBuffer
-from avalanche_gmc.buffers.base import OwningBuffer
+from avalanche_gmc.buffers.base import OwningBuffer, checked
 
 if TYPE_CHECKING:
     from avalanche.training.templates import SupervisedTemplate
@@ -25,7 +25,7 @@ def resolve_policy(mem_size: int, storage_policy: Any, seed: int, model_factory:
     :param seed: the seed of the default policy.
     :param model_factory: what the default policy draws its models from; None: the strategy's model.
     """
-    mem_size = checked_count("mem_size", mem_size)
+    checked("mem_size", mem_size, least=1)
     if storage_policy is None:
         return GradientMatchingBuffer(mem_size, seed=seed, model_factory=model_factory)
     if not isinstance(storage_policy, ExemplarsBuffer):
@@ -38,13 +38,6 @@ def resolve_policy(mem_size: int, storage_policy: Any, seed: int, model_factory:
             f"{storage_policy.max_size}; give both the same size"
         )
     return storage_policy
-
-
-def checked_count(name: str, value: int) -> int:
-    """Refuse what is not a number of things, at least one."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError(f"{name} must be an integer of at least 1, got {value!r}")
-    return value
 
 
 def update_memory(storage_policy: Any, strategy: SupervisedTemplate) -> None:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from avalanche.models import DynamicModule
 from torch import nn
 
-from avalanche_gmc.initialization import reset_in_place, seeded
-
-Factory = Callable[[], nn.Module]
+from avalanche_gmc.initialization import Factory, reset_in_place, seeded
 
 
 def redraw(model: nn.Module, seed: int, factory: Factory | None = None) -> None:

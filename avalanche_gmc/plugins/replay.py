@@ -6,15 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from avalanche.benchmarks.utils.data_loader import ReplayDataLoader
 
+from avalanche_gmc.buffers.base import checked
 from avalanche_gmc.exemplars import with_weights
 from avalanche_gmc.plugins.base import WeightedLossPlugin
 from avalanche_gmc.plugins.loading import gathering
-from avalanche_gmc.plugins.policy import (
-    checked_count,
-    rehearse_update,
-    resolve_policy,
-    update_memory,
-)
+from avalanche_gmc.plugins.policy import rehearse_update, resolve_policy, update_memory
 from avalanche_gmc.plugins.weighted_loss import check_criterion, memory_weights
 
 if TYPE_CHECKING:
@@ -76,7 +72,7 @@ class CoresetReplayPlugin(WeightedLossPlugin, supports_distributed=True):  # typ
         super().__init__()
         for name, size in (("batch_size", batch_size), ("batch_size_mem", batch_size_mem)):
             if size is not None:
-                checked_count(name, size)
+                checked(name, size, least=1)
         self.mem_size = mem_size
         self.batch_size = batch_size
         self.batch_size_mem = batch_size_mem

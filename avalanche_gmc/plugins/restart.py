@@ -11,6 +11,7 @@ What it leaves: bookkeeping of Avalanche's dynamic modules (which classes and ta
 from __future__ import annotations
 
 import copy
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,8 +20,8 @@ from avalanche.models import DynamicModule
 from avalanche.training.plugins import LRSchedulerPlugin
 from torch import Tensor, nn
 
-from avalanche_gmc.initialization import derive_seed, seeded
-from avalanche_gmc.plugins.redraw import Factory, redraw
+from avalanche_gmc.initialization import Factory, derive_seed, looks_trained, seeded
+from avalanche_gmc.plugins.redraw import redraw
 
 if TYPE_CHECKING:
     from avalanche.training.templates import SupervisedTemplate
@@ -65,6 +66,8 @@ class Restart:
         """
         model = DistributedHelper.unwrap_model(strategy.model)
         if self.init == "fresh":
+            if self._schedules is None and self.model_factory is None:
+                _warn_if_trained(model)
             draw, training = (derive_seed(self.seed, index, use) for use in range(2))
             self._redraw(model, draw)
             strategy._train_exp = _SeededTraining(strategy, training)
@@ -85,6 +88,17 @@ class Restart:
                 f"{error} Here: model_factory=lambda: MyModel() of the GDumb plugin or strategy, "
                 "or init='same', which returns to the first parameters"
             ) from error
+
+
+def _warn_if_trained(model: nn.Module) -> None:
+    if looks_trained(model):
+        warnings.warn(
+            f"{type(model).__name__} looks trained, but init='fresh' draws all its weights that "
+            "are not frozen anew before each training; for a pretrained model use init='same', or "
+            "model_factory=Redrawn(model, only='fc') (the name of its head), which keeps the other "
+            "weights",
+            stacklevel=2,
+        )
 
 
 class _SeededTraining:

@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import operator
 import warnings
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, Literal, SupportsIndex, get_args
 
@@ -35,15 +36,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from avalanche_gmc.dictionary import DenseDictionary, Dictionary
+from avalanche_gmc.dictionary import DenseDictionary, Dictionary, ShardedDictionary
 from avalanche_gmc.dictionary.base import plain_arithmetic
 from avalanche_gmc.pursuit.progress import Progress, progress_bar
 from avalanche_gmc.pursuit.scoreboard import Scoreboard
 from avalanche_gmc.pursuit.sharded_scoreboard import scoreboard_of, start_together
+from avalanche_gmc.pursuit.stepwise import is_light, one_thread
 from avalanche_gmc.pursuit.sweep import Sweep
 from avalanche_gmc.pursuit.weights import PickedAtoms, fit_sweep, share_between_sweeps
 
 Mode = Literal["exact", "fast"]
+QUICK_SIZE = 1000
+"""Up to so many picks of a small dictionary, all of torch's work is done by one thread."""
 MODES: tuple[Mode, ...] = get_args(Mode)
 
 
@@ -104,6 +108,21 @@ def orthogonal_matching_pursuit(
     """
     given = dictionary if isinstance(dictionary, Dictionary) else DenseDictionary(dictionary)
     goal = torch.as_tensor(target).detach()
+    quick = mode == "exact" and not isinstance(given, ShardedDictionary) and is_light(given)
+    small = isinstance(size, int) and size <= QUICK_SIZE
+    with one_thread() if quick and small else nullcontext():
+        return _select(given, goal, size, mode, nonnegative, tolerance, progress)
+
+
+def _select(
+    given: Dictionary,
+    goal: Tensor,
+    size: int,
+    mode: Mode,
+    nonnegative: bool,
+    tolerance: float,
+    progress: bool | None,
+) -> Coreset:
 
     def prepare() -> tuple[Scoreboard, int]:
         _check_options(mode, tolerance)
@@ -216,7 +235,7 @@ def _fill_with_zero_atoms(
     warnings.warn(
         f"only {len(coreset)} of the {num_atoms} atoms are not zero and {size} were asked for: "
         f"the last {missing} picks are zero atoms with weight 0.",
-        stacklevel=4,
+        stacklevel=5,
     )
     zeros = board.first(missing, zero=True)
     last = coreset.residual_trace[-1:] if len(coreset) else torch.tensor([unmatched]).double()

@@ -116,9 +116,18 @@ class Scoreboard:
         self._eligible = self._unpicked.clone()
         self.advance(residual)
 
-    def advance(self, residual: Tensor) -> None:
-        """Score all atoms against a residual: D."""
-        self._correlations = self.dictionary.correlate(residual).mul_(self.inverse_norms)
+    def advance(self, residual: Tensor, *, by_numpy: bool = False) -> None:
+        """Score all atoms against a residual: D.
+
+        :param by_numpy: by NumPy's BLAS, for atoms on the CPU.
+        """
+        vector = residual.to(self.inverse_norms)
+        correlations = (
+            torch.from_numpy(self.dictionary.correlate_numpy(vector.numpy()))
+            if by_numpy
+            else self.dictionary.correlate(vector)
+        )
+        self._correlations = correlations.mul_(self.inverse_norms)
 
     def best(self, count: int, known: int | None = None) -> Leaders:
         """The ``count`` best candidates, fewer if there are not as many.
@@ -177,12 +186,13 @@ class Scoreboard:
         :returns: the number of right picks, and what the next one should have been if it is wrong.
         """
         block = torch.cat([path[:1].to(basis), basis])
-        overlap = self.dictionary.correlate(block.T).mul_(self.inverse_norms[:, None])
-        overlap[:, 1:] *= -coefficients.to(overlap)
-        correlations = overlap.cumsum(dim=1)
-        scores = correlations.masked_fill(~self._eligible[:, None], -torch.inf)
-        accepted, instead = self._count_agreeing(scores, path, picks, trusted)
-        self._correlations = correlations[:, accepted].clone()
+        # (b+1)×N, so that what belongs to one residual is contiguous.
+        overlap = self.dictionary.correlate(block.T).T * self.inverse_norms
+        overlap[1:] *= -coefficients.to(overlap)[:, None]
+        correlations = overlap.cumsum_(dim=0)
+        scores = correlations.masked_fill(~self._eligible, -torch.inf)
+        accepted, instead = self._count_agreeing(scores.T, path, picks, trusted)
+        self._correlations = correlations[accepted].clone()
         return accepted, instead
 
     def winner(self, scores: Tensor, residual: Tensor) -> int | None:

@@ -107,9 +107,9 @@ class ShardedScoreboard(Scoreboard):
     def num_eligible(self) -> int:
         return self._count("candidates", super().num_eligible)
 
-    def advance(self, residual: Tensor) -> None:
+    def advance(self, residual: Tensor, *, by_numpy: bool = False) -> None:
         self._shards.traffic.rounds += 1
-        super().advance(residual)
+        super().advance(residual, by_numpy=by_numpy)
 
     def best(self, count: int, known: int | None = None) -> Leaders:
         ranked = self.scores

@@ -6,20 +6,33 @@ Where a product of the dictionary with one vector is cheap, because the dictiona
 structure, or where picks on trial among a few candidates are mostly wrong, nothing beats it. Two
 ways to score:
 
-- in the precision of the atoms: the picks are right;
+- in the precision of the atoms: the picks are right. Everything is NumPy's, whose matrix–vector
+  products were two to four times as fast as torch's on the machine that was tried, and torch has
+  one thread meanwhile: the threads of two libraries would stand in each other's way.
 - from a bfloat16 copy of the atoms, the best few again in the precision of the atoms: a third of
   the time on machines that calculate with bfloat16, and nearly always right. The picks are a guess
-  that has to be verified.
+  that has to be verified. Products are torch's here.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from avalanche_gmc.dictionary import DenseDictionary, Dictionary
 from avalanche_gmc.pursuit.basis import Basis
 from avalanche_gmc.pursuit.scoreboard import DEPENDENT, Scoreboard
 
+Array = NDArray[Any]
+
+SMALL_BYTES = 2**25
+"""A dictionary of at most 32 MiB about fits a cache: scoring all atoms costs less than a round."""
 RESCORED = 32
 """How many of the best atoms by a rounded score are scored again."""
 FAR = 0.5
@@ -29,124 +42,213 @@ ROUNDED_BYTES = 2**31
 COPY_ROWS = 1024
 
 
+class Steps(NamedTuple):
+    """What a few picks add to the basis.
+
+    :param picks: b, indices.
+    :param vectors: b×D, orthonormal.
+    :param columns: (k+b)×b, float64: their columns of the triangular factor R.
+    """
+
+    picks: Tensor
+    vectors: Tensor
+    columns: Tensor
+
+
 class Stepwise:
-    """Makes picks one after the other.
+    """Makes picks one after the other, on the CPU only.
 
     :param board: scores of all atoms, which are in this process.
     :param basis: of the picked atoms.
+    :param rounded: whether to score from a bfloat16 copy.
     """
 
-    def __init__(self, board: Scoreboard, basis: Basis) -> None:
+    def __init__(self, board: Scoreboard, basis: Basis, *, rounded: bool) -> None:
+        self.rounded = rounded
         self._board = board
         self._basis = basis
-        self._rounded: Tensor | None = None
+        self._inverse_norms = board.inverse_norms.cpu().numpy()
+        self._rounded_atoms: Tensor | None = None
+        self._dense: Array | None = None
 
-    def picks(self, residual: Tensor, limit: int, stop: float, *, rounded: bool) -> list[int]:
+    def picks(self, residual: Tensor, limit: int, stop: float) -> Steps:
         """The next picks, at most ``limit``; fewer if a tie has to be broken first.
 
         :param residual: D, float64, that the scores of the board are of.
         :param stop: the residual norm at which to stop.
-        :param rounded: whether to score from the bfloat16 copy.
         """
-        board = self._board
-        scores = board.scores
-        penalty = torch.where(scores == -torch.inf, scores, 0.0)
-        near = self._basis.vectors.new_empty(limit, len(residual))
-        length = float(torch.linalg.vector_norm(residual))
+        board, size = self._board, self._basis.size
+        scores = board.scores.numpy()
+        penalty = np.where(scores == -np.inf, scores, scores.dtype.type(0))
+        left = residual.numpy().copy()
+        basis = self._basis.vectors.numpy()
+        near = np.empty((limit, len(left)), dtype=basis.dtype)
+        columns = np.zeros((size + limit, limit))
+        length = float(np.sqrt(left @ left))
         picks: list[int] = []
         while len(picks) < limit and length > stop:
-            best, where = scores.max(dim=0)
-            score, pick = best.item(), int(where)
-            if score == -torch.inf:
+            pick = self._winner(scores, left, length, may_tie=bool(picks))
+            if pick is None:
                 break
-            scores[pick] = -torch.inf
-            if not rounded and scores.max().item() >= score - board.precision.tie * length:
-                if picks:
-                    break
-                scores[pick] = score
-                pick = board.winner(scores, residual) or 0
-                scores[pick] = -torch.inf
-            vector, distance = self._outside(pick, near[: len(picks)])
+            scores[pick] = -np.inf
+            count = len(picks)
+            vector, overlaps, distance = self._outside(self._row(pick), basis, near[:count])
             if distance <= DEPENDENT:
-                if rounded and picks:
+                if self.rounded and picks:
                     break
                 board.mark_dependent(torch.tensor([pick]))
-                penalty[pick] = -torch.inf
+                penalty[pick] = -np.inf
                 continue
-            near[len(picks)] = vector
-            wide = vector.double()
-            coefficient = float(wide @ residual)
-            residual = residual - coefficient * wide
+            near[count] = vector
+            columns[:size, count], columns[size : size + count, count] = overlaps
+            columns[size + count, count] = distance
+            coefficient = float(vector @ left)
+            left -= coefficient * vector
             length = max(length**2 - coefficient**2, 0.0) ** 0.5
             picks.append(pick)
-            penalty[pick] = -torch.inf
+            penalty[pick] = -np.inf
             if len(picks) < limit:
-                scores = self._scores(residual, penalty, rounded=rounded)
-        return picks
+                scores = self._scores(left)
+                scores += penalty
+        count = len(picks)
+        return Steps(
+            torch.tensor(picks, dtype=torch.long),
+            torch.from_numpy(near[:count]),
+            torch.from_numpy(columns[: size + count, :count]),
+        )
 
-    def _outside(self, pick: int, near: Tensor) -> tuple[Tensor, float]:
-        """The part of an atom outside the span of the basis and of further vectors (b×D): its
-        direction (D) and its length."""
-        board = self._board
-        index = torch.tensor([pick], device=near.device)
-        vector = board.dictionary.rows(index)[0] * board.inverse_norms[pick]
-        length = 1.0
+    def _winner(
+        self, scores: Array, residual: Array, length: float, *, may_tie: bool
+    ) -> int | None:
+        """The atom with the best score; None if there is no candidate, or if the best are as good
+        as equal and ``may_tie``: the residual is then to be cleaned of rounding first."""
+        pick = int(scores.argmax())
+        score = scores[pick]
+        if score == -np.inf or self.rounded:
+            return None if score == -np.inf else pick
+        scores[pick] = -np.inf
+        tie = scores.max() >= score - self._board.precision.tie * length
+        scores[pick] = score
+        if tie and may_tie:
+            return None
+        if tie:
+            return self._board.winner(torch.from_numpy(scores), torch.from_numpy(residual))
+        return pick
+
+    def _row(self, index: int) -> Array:
+        """An atom at unit length: D."""
+        atoms = self._dense_atoms()
+        if atoms is None:
+            atoms = self._board.dictionary.rows(torch.tensor([index])).numpy()
+            return np.asarray(atoms[0] * self._inverse_norms[index])
+        return np.asarray(atoms[index] * self._inverse_norms[index])
+
+    def _dense_atoms(self) -> Array | None:
+        """The atoms as they are, N×D, if that is a small matrix or what the dictionary holds."""
+        dictionary = self._board.dictionary
+        if isinstance(dictionary, DenseDictionary):
+            return dictionary.atoms.numpy()
+        size = dictionary.num_atoms * dictionary.dim * dictionary.dtype.itemsize
+        if self._dense is None and size <= SMALL_BYTES:
+            self._dense = dictionary.rows(torch.arange(dictionary.num_atoms)).numpy()
+        return self._dense
+
+    def _outside(
+        self, atom: Array, basis: Array, near: Array
+    ) -> tuple[Array, tuple[Array, Array], float]:
+        """The part of an atom (D, of unit length) outside the span of two bases (k×D and b×D).
+
+        Gram–Schmidt, twice where the atom is close to the span.
+
+        :returns: its direction (D), the atom's overlap with the bases (k and b), and its length.
+        """
+        vector, length = atom, 1.0
+        overlaps = np.zeros(len(basis)), np.zeros(len(near))
         for _ in range(2):
-            for basis in (self._basis.vectors, near):
-                if len(basis):
-                    vector = torch.addmv(vector, basis.T, basis @ vector, alpha=-1)
-            distance = torch.linalg.vector_norm(vector).item()
+            for span, total in zip((basis, near), overlaps, strict=True):
+                if len(span):
+                    overlap = self._times(span, vector)
+                    vector = vector - self._times(span.T, overlap)
+                    total += length * overlap
+            distance = float(np.sqrt(vector @ vector))
             if distance == 0.0:
-                return vector, 0.0
-            vector = vector / distance
+                return vector, overlaps, 0.0
+            vector = vector / vector.dtype.type(distance)
             length *= distance
             if distance > FAR:
                 break
-        return vector, length
+        return vector, overlaps, length
 
-    def _scores(self, residual: Tensor, penalty: Tensor, *, rounded: bool) -> Tensor:
+    def _times(self, matrix: Array, vector: Array) -> Array:
+        """A matrix times a vector, by the library that does the other products."""
+        if self.rounded:
+            return torch.mv(torch.from_numpy(matrix), torch.from_numpy(vector)).numpy()
+        return np.asarray(matrix @ vector)
+
+    def _scores(self, residual: Array) -> Array:
+        """Of all atoms: N."""
+        if not self.rounded:
+            vector = residual.astype(self._inverse_norms.dtype)
+            atoms = self._dense_atoms()
+            scores = (
+                self._board.dictionary.correlate_numpy(vector) if atoms is None else atoms @ vector
+            )
+            scores *= self._inverse_norms
+            return scores
         board = self._board
-        if not rounded:
-            correlations = board.dictionary.correlate(residual)
-            return torch.addcmul(penalty, correlations, board.inverse_norms)
-        vector = residual.to(penalty)
+        column = torch.from_numpy(residual).to(board.inverse_norms)
         # A one-column matrix: torch's bfloat16 matrix–vector product is much slower.
-        scores = (self._copy() @ vector.bfloat16()[:, None])[:, 0].float().add_(penalty)
-        best = scores.topk(min(RESCORED, len(scores))).indices
-        again = board.dictionary.rows(best) @ vector * board.inverse_norms[best]
-        scores[best] = again + penalty[best]
-        return scores
+        rough = (self._copy() @ column.bfloat16()[:, None])[:, 0].float()
+        best = rough.topk(min(RESCORED, len(rough))).indices
+        rough[best] = board.dictionary.rows(best) @ column * board.inverse_norms[best]
+        return rough.numpy()
 
     def _copy(self) -> Tensor:
         """The atoms at unit length in bfloat16: N×D."""
-        if self._rounded is None:
+        if self._rounded_atoms is None:
             atoms, norms = self._board.dictionary, self._board.inverse_norms
-            copy = torch.empty(
-                atoms.num_atoms, atoms.dim, dtype=torch.bfloat16, device=atoms.device
-            )
+            copy = torch.empty(atoms.num_atoms, atoms.dim, dtype=torch.bfloat16)
             for start in range(0, atoms.num_atoms, COPY_ROWS):
-                rows = torch.arange(
-                    start, min(start + COPY_ROWS, atoms.num_atoms), device=atoms.device
-                )
+                rows = torch.arange(start, min(start + COPY_ROWS, atoms.num_atoms))
                 copy[rows] = (atoms.rows(rows) * norms[rows, None]).bfloat16()
-            self._rounded = copy
-        return self._rounded
+            self._rounded_atoms = copy
+        return self._rounded_atoms
 
 
-def can_round(board: Scoreboard) -> bool:
+def is_light(atoms: Dictionary) -> bool:
+    """Whether scoring all atoms against one vector is cheap: a small or structured dictionary on
+    the CPU."""
+    dense = atoms.num_atoms * atoms.dim * atoms.dtype.itemsize
+    small = atoms.nbytes <= SMALL_BYTES or atoms.nbytes < dense / 2
+    return small and atoms.device.type == "cpu"
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """One thread for torch inside the block.
+
+    After an operation with several threads they wait for the next one, and keep the cores busy for
+    milliseconds: time in which NumPy's threads are slow.
+    """
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def can_round(atoms: Dictionary) -> bool:
     """Whether scoring from a bfloat16 copy is possible and saves time."""
-    atoms = board.dictionary
     bytes_of_copy = 2 * atoms.num_atoms * atoms.dim
     return (
         atoms.dtype == torch.float32
         and bytes_of_copy < min(atoms.nbytes, ROUNDED_BYTES)
-        and has_fast_bfloat16(atoms.device)
+        and has_fast_bfloat16()
     )
 
 
-def has_fast_bfloat16(device: torch.device) -> bool:
-    """Whether a device multiplies bfloat16 numbers by itself, rather than by way of float32."""
-    if device.type == "cuda":
-        return bool(torch.cuda.is_bf16_supported())
+def has_fast_bfloat16() -> bool:
+    """Whether the CPU multiplies bfloat16 numbers by itself, rather than by way of float32."""
     asks = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
-    return device.type == "cpu" and any(getattr(torch.cpu, ask, bool)() for ask in asks)
+    return any(getattr(torch.cpu, ask, bool)() for ask in asks)

@@ -12,6 +12,7 @@ Every round finds b picks, extends the basis by them and moves the residual on. 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 
 import torch
 from torch import Tensor
@@ -19,7 +20,7 @@ from torch import Tensor
 from avalanche_gmc.pursuit.basis import Basis
 from avalanche_gmc.pursuit.candidates import Candidates
 from avalanche_gmc.pursuit.scoreboard import Scoreboard
-from avalanche_gmc.pursuit.stepwise import Stepwise, can_round
+from avalanche_gmc.pursuit.stepwise import Stepwise, can_round, is_light, one_thread
 from avalanche_gmc.pursuit.triangle import Triangle
 
 LONGEST_TRIAL = {"exact": 31, "fast": 47}
@@ -28,8 +29,6 @@ MOST_CANDIDATES = {"exact": 512, "fast": 256}
 FEWEST_CANDIDATES = 64
 TRIAL_SHARE = 8
 """In fast mode a trial makes at most this fraction of all picks: 1/8."""
-SMALL_BYTES = 2**24
-"""A dictionary of at most 16 MiB fits a cache: scoring all atoms costs less than a round."""
 SHORT_RUN = {True: 9, False: 4}
 """Trials with fewer right picks than this cost more than picking one by one, with or without fast
 bfloat16: verifying takes as long as 3 to 4 products with a vector, a bfloat16 product a third of
@@ -64,8 +63,12 @@ class Sweep:
         self._stop = stop
         self._known: int | None = None
         self._candidates: Candidates | None = None
-        self._stepwise = Stepwise(board, self.basis)
         self._rounds_by_steps = 0
+        on_cpu = dictionary.device.type == "cpu"
+        self._may_step = mode == "exact" and board.is_whole and on_cpu
+        self._is_light = self._may_step and is_light(dictionary)
+        rounded = not self._is_light and on_cpu and can_round(dictionary)
+        self._stepwise = Stepwise(board, self.basis, rounded=rounded)
 
     @property
     def residual_norm(self) -> float:
@@ -78,19 +81,20 @@ class Sweep:
         :param report: told, after every round, how many picks it made and what residual is left.
         """
         self._board.restart(self._residual)
-        steps_only = self._mode == "exact" and self._board.is_whole and _is_light(self._board)
-        while self.residual_norm > self._stop and self.basis.size < self.basis.capacity:
-            before = self.basis.size
-            by_steps = steps_only or self._rounds_by_steps > 0
-            if not (self._steps(steps_only) if by_steps else self._trial()):
-                return
-            report(self.basis.size - before, self.residual_norm)
+        with one_thread() if self._is_light else nullcontext():
+            while self.residual_norm > self._stop and self.basis.size < self.basis.capacity:
+                before = self.basis.size
+                by_steps = self._is_light or self._rounds_by_steps > 0
+                if not (self._steps() if by_steps else self._trial()):
+                    return
+                report(self.basis.size - before, self.residual_norm)
 
     def release_factor(self) -> Triangle:
         """Hand over the k×k factor and free the k×D vectors; the sweep is over."""
         factor = self.basis.factor
         self.basis = Basis(0, 0, self._residual.dtype, self._residual.device)
-        self._candidates, self._stepwise = None, Stepwise(self._board, self.basis)
+        self._candidates = None
+        self._stepwise = Stepwise(self._board, self.basis, rounded=False)
         return factor
 
     def _limit(self) -> int:
@@ -109,36 +113,35 @@ class Sweep:
         if len(positions) == 0:
             self._known = None
             return self._board.num_eligible > 0
-        trusted = int(self._known is not None)
-        kept = self._try(*self._candidates.atoms(positions), trusted=trusted)
-        rounded = can_round(self._board)
-        if self._mode == "exact" and self._board.is_whole and kept < SHORT_RUN[rounded]:
-            self._rounds_by_steps = STEPWISE_ROUNDS
-        return True
-
-    def _steps(self, exact: bool) -> bool:
-        """A round of picks found one by one; False if no atom is left."""
-        self._rounds_by_steps -= 1
-        rounded = not exact and can_round(self._board)
-        found = self._stepwise.picks(self._residual, self._limit(), self._stop, rounded=rounded)
-        if not found:
-            return self._board.num_eligible > 0
-        picks = torch.tensor(found, device=self.indices.device)
-        atoms, _, _ = self._board.look_up(picks, picks)
-        self._try(picks, atoms, self.basis.overlap(atoms), trusted=1 if rounded else len(found))
-        return True
-
-    def _try(self, picks: Tensor, atoms: Tensor, overlap: Tensor, *, trusted: int) -> int:
-        """Take the leading picks that rounding and, in exact mode, the whole dictionary confirm.
-
-        :param trusted: this many leading picks are known to be right.
-        :returns: how many.
-        """
+        picks, atoms, overlap = self._candidates.atoms(positions)
         vectors, columns = self.basis.extension(atoms, overlap)
         if len(vectors) == 0:
             self._board.mark_dependent(picks[:1])
             self._known = None
-            return 0
+            return True
+        kept = self._keep(picks, vectors, columns, trusted=int(self._known is not None))
+        if self._may_step and kept < SHORT_RUN[self._stepwise.rounded]:
+            self._rounds_by_steps = STEPWISE_ROUNDS
+        return True
+
+    def _steps(self) -> bool:
+        """A round of picks found one by one; False if no atom is left."""
+        self._rounds_by_steps -= 1
+        steps = self._stepwise.picks(self._residual, self._limit(), self._stop)
+        if len(steps.picks) == 0:
+            return self._board.num_eligible > 0
+        self._keep(*steps, trusted=1 if self._stepwise.rounded else len(steps.picks))
+        return True
+
+    def _keep(self, picks: Tensor, vectors: Tensor, columns: Tensor, *, trusted: int) -> int:
+        """Take the leading picks; in exact mode, those that the whole dictionary confirms.
+
+        :param picks: b, indices; maybe more than there are vectors.
+        :param vectors: b×D, orthonormal, what the picks add to the span.
+        :param columns: (k+b)×b, their columns of R.
+        :param trusted: this many leading picks are known to be right.
+        :returns: how many.
+        """
         wide = vectors.cpu().double()
         coefficients = wide @ self._residual
         path = torch.cat([self._residual[None], -coefficients[:, None] * wide]).cumsum_(dim=0)
@@ -150,7 +153,7 @@ class Sweep:
             )
         else:
             self._known = None
-            self._board.advance(path[kept])
+            self._board.advance(path[kept], by_numpy=self._is_light)
         self._board.mark_picked(picks[:kept])
         self.basis.append(vectors[:kept], columns[:, :kept])
         self.indices = torch.cat([self.indices, picks[:kept]])
@@ -171,10 +174,3 @@ class Sweep:
             rest = self.basis.factor.solve_transposed(overlap)
             self.coordinates = self.coordinates + rest
             self._residual = self._residual - self.basis.combine(rest)
-
-
-def _is_light(board: Scoreboard) -> bool:
-    """Whether scoring all atoms against one vector is cheap: a small or structured dictionary."""
-    atoms = board.dictionary
-    dense = atoms.num_atoms * atoms.dim * atoms.dtype.itemsize
-    return atoms.nbytes <= SMALL_BYTES or atoms.nbytes < dense / 2

@@ -8,7 +8,7 @@
 
 One cell is one row of RESULTS/EXPERIMENT.csv. Finished cells are skipped, so the same command
 resumes a stopped run; several processes may work on one grid. A cell that fails stops the run.
-Experiments: gdumb, gdumb-per-task, facility-location, replay, local, class-frequencies.
+Experiments: gdumb, gdumb-per-task, facility-location, replay, local, class-frequencies, imbalanced.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from pathlib import Path
 
 from benchmarks import UsageError
 from benchmarks.data.datasets import ensure
-from benchmarks.grid.cells import EXPERIMENTS, PRESETS, Cell, make_cells, make_groups, shard
+from benchmarks.grid.cells import EXPERIMENTS, PRESETS, make_cells, make_groups, shard
 from benchmarks.grid.methods import METHODS
-from benchmarks.grid.rows import RESULTS, ResultsFile
+from benchmarks.grid.rows import RESULTS, Cell, ResultsFile
 from benchmarks.options import add_data_root, folder, fraction, natural, positive
 from benchmarks.streams.registry import STREAMS, datasets_of
 
@@ -104,13 +104,14 @@ def run(args: argparse.Namespace) -> int:
 def grid_of(args: argparse.Namespace) -> list[Cell]:
     """The cells that the options ask for."""
     preset, experiment = PRESETS[args.preset], EXPERIMENTS[args.experiment]
+    epochs = args.epochs or experiment.training.get("epochs", preset.epochs)
     return make_cells(
         args.experiment,
         streams_of(args),
         args.methods or experiment.methods,
         args.memory_sizes or preset.memory_sizes or experiment.memory_sizes,
         args.seeds or preset.seeds,
-        epochs=args.epochs or preset.epochs,
+        epochs=epochs,
         train_fraction=args.train_fraction or preset.train_fraction,
         draws=args.draws,
         dim=args.dim,

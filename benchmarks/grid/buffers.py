@@ -19,8 +19,8 @@ from avalanche_gmc import (
 from avalanche_gmc.buffers import baselines
 from avalanche_gmc.dictionary import Dictionary
 from avalanche_gmc.embedding import GradientEmbedding
-from benchmarks.grid.cells import Cell
 from benchmarks.grid.methods import METHODS
+from benchmarks.grid.rows import Cell
 
 
 def make_embedding(cell: Cell, make_model: Callable[[], nn.Module]) -> GradientEmbedding | None:
@@ -45,13 +45,15 @@ def make_embedding(cell: Cell, make_model: Callable[[], nn.Module]) -> GradientE
 def make_buffer(cell: Cell, embedding: GradientEmbedding | None) -> Any:
     """A new, empty buffer for a cell."""
     size, seed, method = cell.memory_size, cell.seed, METHODS[cell.method]
+    mode: Any = cell.mode
     if embedding is not None:
         # One chunk: an experience is taken in at once, as in the paper, whatever its size.
-        return GradientMatchingBuffer(size, embedding, mode=cell.mode, chunk_size=sys.maxsize)
-    if cell.method == "gmc":
-        return GradientMatchingBuffer(size, seed=seed)
+        return GradientMatchingBuffer(size, embedding, mode=mode, chunk_size=sys.maxsize)
+    if method.family == "default":
+        options: dict[str, Any] = {"target": "balanced"} if cell.method == "gmc-balanced" else {}
+        return GradientMatchingBuffer(size, seed=seed, **options)
     if cell.method == "gmc-local":
-        return GradientMatchingBuffer(size, "local", mode=cell.mode, seed=seed)
+        return GradientMatchingBuffer(size, "local", mode=mode, seed=seed)
     if cell.method == "reservoir":
         return ReservoirSamplingBuffer(size)
     make = getattr(baselines, method.buffer)

@@ -7,59 +7,14 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from benchmarks import UsageError
 from benchmarks.grid.methods import METHODS
-from benchmarks.grid.rows import CONFIGURATION, Key, key
+from benchmarks.grid.rows import Cell
 from benchmarks.streams.registry import stream_info
-
-
-@dataclass(frozen=True)
-class Cell:
-    """The full configuration of one measurement; the fields are the CSV's first columns."""
-
-    experiment: str
-    stream: str
-    method: str
-    memory_size: int
-    seed: int
-    model: str
-    epochs: int = 200
-    batch_size: int = 100
-    learning_rate: float = 1e-3
-    train_fraction: float = 1.0
-    draws: int = 4
-    dim: int = 2000
-    projection: str = "sparse"
-    mode: str = "exact"
-    weighted: bool = True
-
-    def row(self) -> dict[str, object]:
-        """The configuration columns of the cell's row."""
-        return asdict(self)
-
-    def key(self) -> Key:
-        """Identity of the cell in a results file."""
-        return key(self.row())
-
-    def describe(self) -> str:
-        """The cell in words, for messages."""
-        return (
-            f"{self.experiment} / {self.stream} / {self.method} / "
-            f"{self.memory_size} exemplars / seed {self.seed}"
-        )
-
-    def cost(self) -> float:
-        """Rough relative cost, for the time left."""
-        trainings = 10 if EXPERIMENTS[self.experiment].per_experience else 1
-        examples = max(self.memory_size, self.batch_size) * self.epochs * trainings
-        return examples * {"mlp": 1, "cnn": 60, "resnet18": 160}[self.model]
-
-
-assert tuple(field.name for field in fields(Cell)) == CONFIGURATION
 
 
 @dataclass(frozen=True)
@@ -69,6 +24,11 @@ class Experiment:
     :param paradigm: how a memory is used: ``gdumb`` (train from scratch on it), ``replay`` (train
         on it together with the current experience) or ``count`` (nothing is trained).
     :param per_experience: whether the accuracy after each experience is asked for.
+    :param training: columns of the cells in which the experiment departs from the paper.
+    :param memory_factors: by method and for ``others``, how often the memory's mean loss is added
+        to that of the current experience; such an experiment starts a new optimizer at each
+        experience. Without them the memory counts for the part of the stream that it stands for.
+    :param published: what others report, for the table.
     """
 
     figure: str
@@ -77,6 +37,13 @@ class Experiment:
     methods: tuple[str, ...]
     memory_sizes: tuple[int, ...]
     per_experience: bool = False
+    training: Mapping[str, Any] = field(default_factory=dict)
+    memory_factors: Mapping[str, float] = field(default_factory=dict)
+    published: str = ""
+
+    def memory_factor(self, method: str) -> float | None:
+        """The factor of a method, if there are factors."""
+        return self.memory_factors.get(method, self.memory_factors.get("others"))
 
 
 BASELINES = ("reservoir", "class-balanced", "sliding-window")
@@ -88,17 +55,11 @@ PAPER_SIZES = (100, 200, 500, 1000, 2000, 5000)
 EXPERIMENTS = {
     "gdumb": Experiment(
         "final accuracy against memory size, GDumb",
-        "gdumb",
-        PAPER_STREAMS,
-        (*GMC, *BASELINES),
-        PAPER_SIZES,
+        *("gdumb", PAPER_STREAMS, (*GMC, *BASELINES), PAPER_SIZES),
     ),
     "gdumb-per-task": Experiment(
         "accuracy after each experience, GDumb",
-        "gdumb",
-        PAPER_STREAMS,
-        (*GMC, *BASELINES),
-        (1000,),
+        *("gdumb", PAPER_STREAMS, (*GMC, *BASELINES), (1000,)),
         per_experience=True,
     ),
     "facility-location": Experiment(
@@ -110,31 +71,32 @@ EXPERIMENTS = {
     ),
     "replay": Experiment(
         "final accuracy against memory size, experience replay",
-        "replay",
-        PAPER_STREAMS,
-        (*GMC, *BASELINES),
-        PAPER_SIZES,
+        *("replay", PAPER_STREAMS, (*GMC, *BASELINES), PAPER_SIZES),
     ),
     "local": Experiment(
         "the local variant, experience replay",
-        "replay",
-        PAPER_TABLES,
-        ("gmc-local", "gmc-last-layer", "reservoir"),
-        PAPER_SIZES,
+        *("replay", PAPER_TABLES, ("gmc-local", "gmc-last-layer", "reservoir"), PAPER_SIZES),
     ),
     "class-frequencies": Experiment(
         "classes in each experience of the sorted streams",
-        "count",
-        PAPER_TABLES,
-        ("stream",),
-        (0,),
+        *("count", PAPER_TABLES, ("stream",), (0,)),
+    ),
+    # Borsos et al., "Coresets via bilevel optimization for continual learning and streaming",
+    # NeurIPS 2020; the factors are theirs, chosen on the results.
+    "imbalanced": Experiment(
+        "final accuracy on an imbalanced stream, experience replay",
+        "replay",
+        ("imbalanced-mnist",),
+        ("reservoir", "class-balanced", "cbrs", "gmc", "gmc-balanced"),
+        (100,),
+        training={"epochs": 40, "batch_size": 256, "learning_rate": 5e-4},
+        memory_factors={"reservoir": 100.0, "others": 10.0},
+        published="Published with 100 exemplars (Borsos et al., 2020): reservoir 0.806 ± 0.044, "
+        "CBRS 0.897 ± 0.013, bilevel coreset 0.923 ± 0.002.",
     ),
     "demo": Experiment(
         "small memories of bundled digits, GDumb",
-        "gdumb",
-        ("digits", "sorted-digits"),
-        ("gmc-last-layer", *BASELINES),
-        (20, 50, 100, 200),
+        *("gdumb", ("digits", "sorted-digits"), ("gmc-last-layer", *BASELINES), (20, 50, 100, 200)),
     ),
 }
 
@@ -164,8 +126,12 @@ def make_cells(
     seeds: Sequence[int],
     **options: Any,
 ) -> list[Cell]:
-    """The full grid, ordered so that cells that share work are neighbours."""
+    """The full grid, ordered so that cells that share work are neighbours.
+
+    :param options: further columns of the cells; the experiment's own come before the defaults.
+    """
     known = EXPERIMENTS[experiment]
+    options = {**known.training, **options}
     if known.paradigm == "count":
         methods, memory_sizes, seeds = known.methods, known.memory_sizes, (0,)
     else:
@@ -199,6 +165,13 @@ def check_methods(experiment: str, methods: Sequence[str]) -> None:
                 f"{method} follows the model being trained, so {experiment} cannot run it: "
                 "use it with the experiments replay or local"
             )
+
+
+def cost(cell: Cell) -> float:
+    """Rough relative cost of a cell, for the time left."""
+    trainings = 10 if EXPERIMENTS[cell.experiment].per_experience else 1
+    examples = max(cell.memory_size, cell.batch_size) * cell.epochs * trainings
+    return examples * {"mlp": 1, "cnn": 60, "dropout-cnn": 20, "resnet18": 160}[cell.model]
 
 
 @dataclass(frozen=True)

@@ -37,10 +37,12 @@ METHODS = {
     ),
     "gmc-local": Method("GMC, local", ("#CC79A7", "-.", "D"), "local", GMC_OPTIONS[1:]),
     "gmc": Method("GMC", ("#E69F00", "-", "*"), "default", ("weighted",)),
+    "gmc-balanced": Method("GMC, balanced", ("#56B4E9", "--", "h"), "default", ("weighted",)),
     "reservoir": Method("reservoir", ("#000000", "-", "^"), "random"),
     "class-balanced": Method(
         "class-balanced", ("#009E73", "-.", "v"), "random", buffer="GreedyClassBalancedBuffer"
     ),
+    "cbrs": Method("CBRS", ("#332288", "--", "<"), "random", buffer="CBRSBuffer"),
     "facility-location": Method(
         "facility location",
         ("#8C510A", "--", "P"),

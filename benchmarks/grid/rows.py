@@ -10,6 +10,7 @@ import csv
 import io
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 from filelock import FileLock
@@ -22,25 +23,48 @@ PUBLISHED = Path(__file__).parents[1] / "results"
 RESULTS = Path("results")
 """Where runs of the user go by default."""
 
-# What was run; these columns together identify a cell.
-CONFIGURATION = (
-    "experiment",
-    "stream",
-    "method",
-    "memory_size",
-    "seed",
-    "model",
-    "epochs",
-    "batch_size",
-    "learning_rate",
-    "train_fraction",
-    "draws",
-    "dim",
-    "projection",
-    "mode",
-    "weighted",
-)
-# What came out; lists are joined by ";", lists of lists by "|".
+Row = dict[str, str]
+Key = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """The full configuration of one measurement; the fields are the CSV's first columns."""
+
+    experiment: str
+    stream: str
+    method: str
+    memory_size: int
+    seed: int
+    model: str
+    epochs: int = 200
+    batch_size: int = 100
+    learning_rate: float = 1e-3
+    train_fraction: float = 1.0
+    draws: int = 4
+    dim: int = 2000
+    projection: str = "sparse"
+    mode: str = "exact"
+    weighted: bool = True
+
+    def row(self) -> dict[str, object]:
+        """The configuration columns of the cell's row."""
+        return asdict(self)
+
+    def key(self) -> Key:
+        """Identity of the cell in a results file."""
+        return key(self.row())
+
+    def describe(self) -> str:
+        """The cell in words, for messages."""
+        return (
+            f"{self.experiment} / {self.stream} / {self.method} / "
+            f"{self.memory_size} exemplars / seed {self.seed}"
+        )
+
+
+CONFIGURATION = tuple(field.name for field in fields(Cell))
+"""What was run; these columns together identify a cell."""
 MEASUREMENTS = (
     "accuracy",
     "accuracy_per_experience",
@@ -53,10 +77,8 @@ MEASUREMENTS = (
     "versions",
     "device",
 )
+"""What came out; lists are joined by ";", lists of lists by "|"."""
 COLUMNS = CONFIGURATION + MEASUREMENTS
-
-Row = dict[str, str]
-Key = tuple[str, ...]
 
 
 def key(row: Mapping[str, object], columns: Sequence[str] = CONFIGURATION) -> Key:

@@ -23,9 +23,9 @@ from filelock import FileLock, Timeout
 import avalanche_gmc
 from benchmarks import UsageError
 from benchmarks.grid.buffers import make_buffer
-from benchmarks.grid.cells import EXPERIMENTS, Cell, Group
+from benchmarks.grid.cells import EXPERIMENTS, Group
 from benchmarks.grid.methods import METHODS
-from benchmarks.grid.rows import COLUMNS, Key, ResultsFile
+from benchmarks.grid.rows import COLUMNS, Cell, Key, ResultsFile
 from benchmarks.grid.selection import (
     CellError,
     Selected,
@@ -44,6 +44,7 @@ from benchmarks.grid.training import (
     train_replay,
 )
 from benchmarks.streams.opening import Stream, open_stream
+from benchmarks.streams.registry import stream_info
 
 WAIT_SECONDS = 1.0
 
@@ -86,13 +87,19 @@ def run_claimed(group: Group, results: Path, root: Path | None) -> None:
     if not cells:
         return
     with naming(cells[0]):
-        stream = open_stream(cells[0].stream, root, cells[0].train_fraction)
+        stream = open_for(cells[0], root)
     kept = work_folder(results) / f"{group.name()}-{source_digest()}.pt"
     selected = selections(cells, stream, kept)
     for cell in cells:
         with naming(cell):
             file.append(measure(cell, stream, selected.get(cell.key())))
     kept.unlink(missing_ok=True)
+
+
+def open_for(cell: Cell, root: Path | None) -> Stream:
+    """The stream of a cell."""
+    seed = cell.seed if stream_info(cell.stream).seeded else 0
+    return open_stream(cell.stream, root, cell.train_fraction, seed)
 
 
 def selections(cells: Sequence[Cell], stream: Stream, kept: Path) -> dict[Key, Selected]:
@@ -130,7 +137,16 @@ def recipe_of(cell: Cell, stream: Stream) -> Recipe:
         cell.learning_rate,
         cell.seed,
         weighted=cell.weighted,
+        memory_factor=EXPERIMENTS[cell.experiment].memory_factor(cell.method),
     )
+
+
+def score(model: torch.nn.Module, stream: Stream) -> float:
+    """Accuracy on the test set; the mean over its parts where it has several."""
+    inputs = torch.split(stream.test_inputs, stream.test_sizes)
+    labels = torch.split(stream.test_labels, stream.test_sizes)
+    accuracies = [accuracy(model, *part) for part in zip(inputs, labels, strict=True)]
+    return sum(accuracies) / len(accuracies)
 
 
 def measure_gdumb(cell: Cell, stream: Stream, selected: Selected) -> dict[str, object]:
@@ -141,7 +157,7 @@ def measure_gdumb(cell: Cell, stream: Stream, selected: Selected) -> dict[str, o
     start = time.perf_counter()
     for index in selected.steps:
         model = train_gdumb(recipe, experiences[index], selected.memories[index], index=index)
-        accuracies.append(accuracy(model, stream.test_inputs, stream.test_labels))
+        accuracies.append(score(model, stream))
     return {
         **selected.columns(stream.num_classes),
         "accuracy": accuracies[-1],
@@ -152,10 +168,13 @@ def measure_gdumb(cell: Cell, stream: Stream, selected: Selected) -> dict[str, o
 
 def measure_replay(cell: Cell, stream: Stream, selected: Selected | None) -> dict[str, object]:
     """Train through the stream, replaying the memory of the experiences before."""
+    # Where experiences are short batches, only the accuracy after the last one is of interest.
+    each = not EXPERIMENTS[cell.experiment].memory_factors
     accuracies: list[float] = []
 
     def evaluate(model: torch.nn.Module) -> None:
-        accuracies.append(accuracy(model, stream.test_inputs, stream.test_labels))
+        if each:
+            accuracies.append(score(model, stream))
 
     start = time.perf_counter()
     policy: Any
@@ -164,13 +183,14 @@ def measure_replay(cell: Cell, stream: Stream, selected: Selected | None) -> dic
     else:
         memories = [selected.memories[index] for index in selected.steps]
         policy = PlayedBackBuffer(cell.memory_size, memories, weighted=cell.weighted)
-    train_replay(recipe_of(cell, stream), stream.benchmark.train_stream, policy, evaluate)
+    recipe = recipe_of(cell, stream)
+    model = train_replay(recipe, stream.benchmark.train_stream, policy, evaluate)
     seconds = time.perf_counter() - start
     columns = (selected or Selected({0: memory_of(policy)})).columns(stream.num_classes)
     return {
         **columns,
-        "accuracy": accuracies[-1],
-        "accuracy_per_experience": accuracies,
+        "accuracy": accuracies[-1] if each else score(model, stream),
+        "accuracy_per_experience": accuracies if each else None,
         "training_seconds": seconds,
     }
 

@@ -22,8 +22,8 @@ from avalanche_gmc.buffers.base import OwningBuffer
 from avalanche_gmc.initialization import derive_seed, fresh_draws, seeded
 from benchmarks.files import read_sealed, write_sealed
 from benchmarks.grid.buffers import SharedEmbedding, make_buffer, make_embedding
-from benchmarks.grid.cells import EXPERIMENTS, Cell
-from benchmarks.grid.rows import Key
+from benchmarks.grid.cells import EXPERIMENTS
+from benchmarks.grid.rows import Cell, Key
 from benchmarks.grid.training import Memory
 from benchmarks.streams.opening import Stream
 

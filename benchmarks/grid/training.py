@@ -48,7 +48,11 @@ class Memory:
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a model is trained: Adam without weight decay for a fixed number of epochs."""
+    """How a model is trained: Adam without weight decay for a fixed number of epochs.
+
+    :param memory_factor: with replay, how often the mean loss of the whole memory is added to that
+        of the current data, with a new optimizer for each experience; see `Experiment`.
+    """
 
     make_model: Callable[[], nn.Module]
     epochs: int
@@ -56,6 +60,7 @@ class Recipe:
     learning_rate: float
     seed: int
     weighted: bool = True
+    memory_factor: float | None = None
 
     def strategy_options(self, index: int) -> dict[str, Any]:
         """Arguments that GDumb and replay share; ``index`` tells the trainings of a run apart."""
@@ -121,18 +126,27 @@ def train_replay(
     stream: Sequence[Any],
     policy: ExemplarsBuffer,
     after_each: Callable[[nn.Module], None],
-) -> None:
-    """Train through the whole stream with experience replay.
+) -> nn.Module:
+    """The model after training through the whole stream with experience replay.
 
     :param policy: updated after each experience, replayed during the following ones.
     :param after_each: called with the model after each experience.
     """
     options = recipe.strategy_options(0)
+    factor = recipe.memory_factor
+    if factor is not None:
+        # Loss and factor times loss, scaled to parts that add up to 1, which Adam does not notice.
+        share = factor / (1 + factor)
+        options |= {"memory_share": share, "batch_size_mem": policy.max_size}
     strategy = CoresetReplay(**options, mem_size=policy.max_size, storage_policy=policy)
     with seeded(derive_seed(recipe.seed, 0, 1)):
         for experience in stream:
+            if factor is not None:
+                strategy.optimizer = adam(strategy.model, recipe.learning_rate)
             strategy.train(experience)
             after_each(strategy.model)
+    model: nn.Module = strategy.model
+    return model
 
 
 def adam(model: nn.Module, learning_rate: float) -> torch.optim.Adam:

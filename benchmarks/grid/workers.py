@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from benchmarks.grid.cells import Group
+from benchmarks.grid.cells import Group, cost
 from benchmarks.grid.rows import ResultsFile
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
@@ -98,17 +98,13 @@ class Progress:
     """A bar on stderr over the cost of the cells, which tells the time left better than a count."""
 
     def __init__(self, groups: Sequence[Group], results: Path) -> None:
-        self._costs = {cell.key(): cell.cost() for group in groups for cell in group.cells}
+        self._costs = {cell.key(): cost(cell) for group in groups for cell in group.cells}
         self._file = ResultsFile(results / f"{groups[0].cells[0].experiment}.csv")
-        self._bar = tqdm(
-            total=sum(self._costs.values()),
-            bar_format="{percentage:3.0f}%|{bar:30}| {desc} [{elapsed}<{remaining}]",
-            # A log file needs no line per second.
-            mininterval=1.0 if sys.stderr.isatty() else 30.0,
-            miniters=0,
-            smoothing=0.05,
-            file=sys.stderr,
-        )
+        form = "{percentage:3.0f}%|{bar:30}| {desc} [{elapsed}<{remaining}]"
+        # A log file needs no line per second.
+        seconds = 1.0 if sys.stderr.isatty() else 30.0
+        total = sum(self._costs.values())
+        self._bar = tqdm(total=total, bar_format=form, mininterval=seconds, miniters=0)
 
     def __enter__(self) -> Progress:
         self.refresh()

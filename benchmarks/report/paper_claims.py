@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from benchmarks.grid.cells import PAPER_STREAMS, PAPER_TABLES
 from benchmarks.report.averages import Choice
@@ -18,11 +19,11 @@ SHRINKING = "shrinking"
 """Another expectation: the mean difference is larger at the smallest size than at the largest."""
 
 TABLES, SPLITS = PAPER_TABLES, PAPER_STREAMS[len(PAPER_TABLES) :]
-LAST, PROJECTION = {"method": "gmc-last-layer"}, {"method": "gmc-projection"}
 RESERVOIR = {"method": "reservoir"}
 PAPER = {"draws": "4", "mode": "exact", "weighted": "yes"}
-PAPER_LAST = LAST | PAPER
-PAPER_PROJECTION = PROJECTION | PAPER | {"dim": "2000", "projection": "sparse"}
+LAST = {"method": "gmc-last-layer"} | PAPER
+PROJECTION = {"method": "gmc-projection", "dim": "2000", "projection": "sparse"} | PAPER
+ABLATIONS = "ablations/gdumb"
 
 
 @dataclass(frozen=True)
@@ -53,31 +54,37 @@ class Claim:
     timed: bool = False
 
 
+def against_reservoir(name: str, method: str | Choice, expected: str, *more: Any) -> Part:
+    """A comparison with reservoir sampling under GDumb."""
+    choice = {"method": method} if isinstance(method, str) else method
+    return Part(name, "gdumb", choice, RESERVOIR, expected, *more)
+
+
 CLAIMS = (
     Claim(
         "GMC improves on reservoir sampling at all memory sizes: with projected gradients",
-        (Part("projection", "gdumb", PAPER_PROJECTION, RESERVOIR, "better"),),
+        (against_reservoir("projection", PROJECTION, "better"),),
     ),
     Claim(
         "The same with last-layer gradients",
-        (Part("last layer", "gdumb", PAPER_LAST, RESERVOIR, "better"),),
+        (against_reservoir("last layer", LAST, "better"),),
     ),
     Claim(
         "By more the smaller the memory, with either",
         (
-            Part("projection", "gdumb", PAPER_PROJECTION, RESERVOIR, SHRINKING),
-            Part("last layer", "gdumb", PAPER_LAST, RESERVOIR, SHRINKING),
+            against_reservoir("projection", PROJECTION, SHRINKING),
+            against_reservoir("last layer", LAST, SHRINKING),
         ),
     ),
     Claim(
         "A sliding window fails everywhere",
-        (Part("sliding window", "gdumb", {"method": "sliding-window"}, RESERVOIR, "worse"),),
+        (against_reservoir("sliding window", "sliding-window", "worse"),),
     ),
     Claim(
         "Class balancing is good class-incrementally and fails on sorted streams",
         (
-            Part("", "gdumb", {"method": "class-balanced"}, RESERVOIR, "not worse", SPLITS),
-            Part("", "gdumb", {"method": "class-balanced"}, RESERVOIR, "worse", TABLES),
+            against_reservoir("", "class-balanced", "not worse", SPLITS),
+            against_reservoir("", "class-balanced", "worse", TABLES),
         ),
     ),
     Claim(
@@ -90,51 +97,39 @@ CLAIMS = (
     Claim(
         "With experience replay GMC is ahead too, by less; on CIFAR-10 all are alike",
         (
-            Part("last layer", "replay", PAPER_LAST, RESERVOIR, "better", TABLES + SPLITS[:1]),
-            Part("last layer", "replay", PAPER_LAST, RESERVOIR, "alike", SPLITS[1:]),
+            Part("last layer", "replay", LAST, RESERVOIR, "better", TABLES + SPLITS[:1]),
+            Part("last layer", "replay", LAST, RESERVOIR, "alike", SPLITS[1:]),
         ),
     ),
     Claim(
         "Matching at the current weights (the local variant) is much worse",
         (
-            Part("against the draws", "local", {"method": "gmc-local"}, PAPER_LAST, "worse"),
+            Part("against the draws", "local", {"method": "gmc-local"}, LAST, "worse"),
             Part("against reservoir", "local", {"method": "gmc-local"}, RESERVOIR, "worse"),
         ),
     ),
     Claim(
         "Four draws are enough",
         tuple(
-            Part(
-                f"s = {draws} against 4",
-                "ablations/gdumb",
-                PAPER_LAST | {"draws": str(draws)},
-                PAPER_LAST,
-                expected,
-                also="gdumb",
-            )
-            for draws, expected in ((1, ""), (2, ""), (8, "alike"), (16, "alike"))
+            Part(f"s = {s} against 4", ABLATIONS, LAST | {"draws": s}, LAST, expected, also="gdumb")
+            for s, expected in (("1", ""), ("2", ""), ("8", "alike"), ("16", "alike"))
         ),
     ),
     Claim(
         "The dimension d of the projection matters little above n",
         tuple(
-            Part(
-                f"d = {dim} against 2000",
-                "ablations/gdumb",
-                PAPER_PROJECTION | {"dim": str(dim)},
-                PAPER_PROJECTION,
-                "alike",
-            )
-            for dim in (500, 1000)
+            Part(f"d = {d} against 2000", ABLATIONS, PROJECTION | {"dim": d}, PROJECTION, "alike")
+            for d in ("500", "1000")
         ),
     ),
 )
+BOTH = (("last layer", LAST), ("projection", PROJECTION))
 
 BEYOND = (
     Claim(
         "More draws of the last layer against reservoir sampling",
         tuple(
-            Part(name, f"ablations/{experiment}", PAPER_LAST | options, RESERVOIR, also=experiment)
+            Part(name, f"ablations/{experiment}", LAST | options, RESERVOIR, also=experiment)
             for name, experiment, options in (
                 ("s = 16", "gdumb", {"draws": "16"}),
                 ("s = 16, fast", "gdumb", {"draws": "16", "mode": "fast"}),
@@ -148,30 +143,19 @@ BEYOND = (
         tuple(
             Part(name, f"ablations/{file}", choice, choice | {"weighted": "no"}, also=file)
             for name, choice, file in (
-                ("last layer", PAPER_LAST, "gdumb"),
-                ("projection", PAPER_PROJECTION, "gdumb"),
-                ("last layer, replay", PAPER_LAST, "replay"),
+                *((name, choice, "gdumb") for name, choice in BOTH),
+                ("last layer, replay", LAST, "replay"),
             )
         ),
     ),
     Claim(
         "The sparse projection instead of the dense one",
-        (
-            Part(
-                "",
-                "ablations/gdumb",
-                PAPER_PROJECTION,
-                PAPER_PROJECTION | {"projection": "rademacher"},
-            ),
-        ),
+        (Part("", ABLATIONS, PROJECTION, PROJECTION | {"projection": "rademacher"}),),
         timed=True,
     ),
     Claim(
         "Fast instead of exact pursuit",
-        tuple(
-            Part(name, "ablations/gdumb", choice | {"mode": "fast"}, choice)
-            for name, choice in (("last layer", PAPER_LAST), ("projection", PAPER_PROJECTION))
-        ),
+        tuple(Part(name, ABLATIONS, choice | {"mode": "fast"}, choice) for name, choice in BOTH),
         timed=True,
     ),
 )

@@ -38,6 +38,7 @@ def markdown(experiment: str, rows: Sequence[Row]) -> str:
             parts.append(accuracy_table(curves(rows, stream)))
             if found := paired_differences(own):
                 parts += ["Difference to reservoir, paired by seed:", plain_table(found)]
+    parts += filter(None, [EXPERIMENTS[experiment].published])
     return "\n\n".join(parts) + "\n"
 
 

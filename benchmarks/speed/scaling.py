@@ -74,16 +74,8 @@ class Case:
 
 CONFIGURATION = tuple(field.name for field in fields(Case))
 MEASUREMENTS = (
-    "status",
-    "seconds",
-    "embedding_seconds",
-    "peak_gb",
-    "extra_gb",
-    "dictionary_gb",
-    "picked",
-    "residual",
-    "versions",
-    "device",
+    *("status", "seconds", "embedding_seconds", "peak_gb", "extra_gb", "dictionary_gb", "picked"),
+    *("residual", "versions", "device"),
 )
 
 

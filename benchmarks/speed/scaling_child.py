@@ -70,13 +70,14 @@ def selection(case: Case, data_root: str | None) -> Measurement:
     if case.part == "growth":
         dictionary = DenseDictionary(dense(dictionary))
     target = dictionary.sum()
+    mode: Any = case.method
     start = time.perf_counter()
     with peak_memory() as peak:
         if case.method == SCIKIT_LEARN and isinstance(dictionary, DenseDictionary):
             indices, weights = scikit_learn(dictionary.atoms, target.float(), case.size)
         else:
             coreset = orthogonal_matching_pursuit(
-                dictionary, target, case.size, mode=case.method, nonnegative=case.part == "large"
+                dictionary, target, case.size, mode=mode, nonnegative=case.part == "large"
             )
             indices, weights = coreset.indices, coreset.weights
         seconds = time.perf_counter() - start
@@ -94,10 +95,9 @@ def stream(case: Case) -> Measurement:
     """A buffer fed by experiences whose examples exist only while they are read."""
     embedding = make_embedding(case.dim, block_stream.FEATURES)
     clock = Clock(embedding.embed)
+    mode: Any = case.method
     embedding.embed = clock  # type: ignore[method-assign, assignment]
-    buffer = GradientMatchingBuffer(
-        case.size, embedding, mode=case.method, chunk_size=case.chunk or None
-    )
+    buffer = GradientMatchingBuffer(case.size, embedding, mode=mode, chunk_size=case.chunk or None)
     start = time.perf_counter()
     with peak_memory() as peak:
         for data in block_stream.experiences(case.examples, EXPERIENCES):

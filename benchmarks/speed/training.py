@@ -25,31 +25,32 @@ import io
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from statistics import mean, median
 from typing import Any
 
+import pandas as pd
 import torch
 from avalanche.benchmarks.utils import AvalancheDataset, _make_taskaware_classification_dataset
 from avalanche.training import Naive
 from avalanche.training.plugins import GDumbPlugin, ReplayPlugin, SupervisedPlugin
 from avalanche.training.storage_policy import ReservoirSamplingBuffer
-from PIL import Image
 from torch import Tensor, nn
-from torch.utils.data import Dataset, TensorDataset
+from torch.utils.data import TensorDataset
 from torchvision import transforms
 
 from avalanche_gmc.exemplars import materialize
 from avalanche_gmc.plugins import CoresetGDumbPlugin, CoresetReplayPlugin
 from benchmarks.grid.rows import RESULTS, write_rows
 from benchmarks.options import positive
+from benchmarks.streams.assembly import assemble
 from benchmarks.streams.models import mlp
 
 MEMORY, CURRENT, BATCH, CLASSES = 1000, 2000, 100, 10
 MOST_FOR_WEIGHTS = 0.03
-
-Variants = dict[str, Callable[[], SupervisedPlugin]]
+CASES = ("GDumb, tensors", "replay, tensors", "replay, PIL images")
+VARIANTS = ("stock", "unweighted", "weighted")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -64,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
     """Measure, print a table, write a CSV file; 1 if a goal is missed."""
     torch.set_num_threads(args.threads)
     rows = [row for case in CASES for row in measure(case, args.repeats, args.epochs)]
-    print_table(rows)
+    print(pd.DataFrame(rows).to_string(index=False, na_rep="", float_format="{:.3f}".format))
     setting = {"repeats": args.repeats, "threads": args.threads, "torch": torch.__version__}
     write_rows(args.csv, [{**row, **setting} for row in rows])
     print(f"wrote {args.csv}", file=sys.stderr)
@@ -86,35 +87,32 @@ class OwnedReservoir(ReservoirSamplingBuffer):
         self.weights = torch.rand(size) if self._weighted else None
 
 
-class PilImages(Dataset[Any]):
-    """Images as torchvision's data sets give them."""
-
-    def __init__(self, pixels: Tensor, targets: Tensor) -> None:
-        self._pixels = (pixels.view(-1, 28, 28) * 255).byte().numpy()
-        self._targets = targets.tolist()
-
-    def __len__(self) -> int:
-        return len(self._targets)
-
-    def __getitem__(self, index: int) -> tuple[Image.Image, int]:
-        return Image.fromarray(self._pixels[index]), self._targets[index]
+def make_plugin(case: str, variant: str) -> SupervisedPlugin:
+    """Stock's GDumb memory is class-balanced, ours a reservoir of the same size."""
+    gdumb, weighted = case.startswith("GDumb"), variant == "weighted"
+    if variant == "stock":
+        stock = ReservoirSamplingBuffer(MEMORY)
+        return GDumbPlugin(MEMORY) if gdumb else ReplayPlugin(MEMORY, storage_policy=stock)
+    policy = OwnedReservoir(MEMORY, weighted)
+    if gdumb:
+        return CoresetGDumbPlugin(MEMORY, policy)
+    share = "stream" if weighted else "batch"
+    return CoresetReplayPlugin(MEMORY, storage_policy=policy, memory_share=share)
 
 
 def experiences(pil: bool) -> list[Any]:
     """Two experiences of synthetic images."""
-    from avalanche.benchmarks import (
-        benchmark_from_datasets,
-        with_classes_timeline,
-        with_task_labels,
-    )
-
     generator = torch.Generator().manual_seed(0)
     chain = transforms.Compose([transforms.ToTensor(), transforms.Normalize(0.13, 0.31)])
+    to_image = transforms.ToPILImage()
     parts = []
     for _ in range(2):
         pixels = torch.rand(CURRENT, 784, generator=generator)
         targets = torch.randint(CLASSES, (CURRENT,), generator=generator)
-        data: Any = PilImages(pixels, targets) if pil else TensorDataset(pixels, targets)
+        data: Any = TensorDataset(pixels, targets)
+        if pil:
+            images = [to_image(image) for image in pixels.view(-1, 1, 28, 28)]
+            data = list(zip(images, targets.tolist(), strict=True))
         parts.append(
             _make_taskaware_classification_dataset(
                 data,
@@ -123,48 +121,17 @@ def experiences(pil: bool) -> list[Any]:
                 transform_groups={"train": chain, "eval": chain} if pil else None,
             )
         )
-    benchmark = benchmark_from_datasets(train=parts)
-    return list(with_task_labels(with_classes_timeline(benchmark)).train_stream)
-
-
-def gdumb_variants() -> Variants:
-    """Stock's memory is class-balanced, ours a reservoir of the same size."""
-    return {
-        "stock": lambda: GDumbPlugin(MEMORY),
-        "unweighted": lambda: CoresetGDumbPlugin(MEMORY, OwnedReservoir(MEMORY, False)),
-        "weighted": lambda: CoresetGDumbPlugin(MEMORY, OwnedReservoir(MEMORY, True)),
-    }
-
-
-def replay_variants() -> Variants:
-    def ours(weighted: bool) -> CoresetReplayPlugin:
-        policy = OwnedReservoir(MEMORY, weighted)
-        share = "stream" if weighted else "batch"
-        return CoresetReplayPlugin(MEMORY, storage_policy=policy, memory_share=share)
-
-    return {
-        "stock": lambda: ReplayPlugin(MEMORY, storage_policy=ReservoirSamplingBuffer(MEMORY)),
-        "unweighted": lambda: ours(False),
-        "weighted": lambda: ours(True),
-    }
-
-
-CASES: dict[str, tuple[Callable[[], Variants], bool]] = {
-    "GDumb, tensors": (gdumb_variants, False),
-    "replay, tensors": (replay_variants, False),
-    "replay, PIL images": (replay_variants, True),
-}
+    return list(assemble(train=parts).train_stream)
 
 
 def measure(case: str, repeats: int, epochs: int) -> list[dict[str, Any]]:
     """One row per variant of a case."""
-    make_variants, pil = CASES[case]
-    stream = experiences(pil)
-    times: dict[str, list[list[float]]] = {}
+    stream = experiences("PIL" in case)
+    times: dict[str, list[list[float]]] = {variant: [] for variant in VARIANTS}
     for repeat in range(repeats):
         print(f"{case}: {repeat + 1} of {repeats}", file=sys.stderr)
-        for name, make_plugin in make_variants().items():
-            times.setdefault(name, []).append(step_seconds(make_plugin(), stream, epochs))
+        for variant in VARIANTS:
+            times[variant].append(step_seconds(make_plugin(case, variant), stream, epochs))
     typical = {name: mean(map(median, zip(*t, strict=True))) for name, t in times.items()}
     stock, unweighted = typical["stock"], typical["unweighted"]
     return [
@@ -225,15 +192,3 @@ def quiet() -> Iterator[None]:
         # Not a filter: Avalanche's deprecated functions reset the filters.
         warnings.showwarning = lambda *args, **kwargs: None
         yield
-
-
-def print_table(rows: list[dict[str, Any]]) -> None:
-    """The measurements as ratios."""
-    print(f"{'case':<20}{'variant':<12}{'ms/step':>9}{'/ stock':>9}{'weights cost':>14}")
-    for row in rows:
-        cost = row["weights_cost"]
-        extra = "" if cost is None else f"{100 * cost:+.1f} %"
-        print(
-            f"{row['case']:<20}{row['variant']:<12}{row['ms_per_step']:>9.3f}"
-            f"{row['over_stock']:>9.2f}{extra:>14}{'' if row['met'] else '  goal missed'}"
-        )

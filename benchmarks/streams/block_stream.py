@@ -23,8 +23,10 @@ from torch.utils.data import Dataset
 BLOCK = 256
 FEATURES = 64
 CLASSES = 10
-PROTOTYPES_SEED = 2**40
-"""Out of reach of the blocks, whose seeds are their numbers."""
+DEVIATIONS = (3 * np.arange(1, FEATURES + 1) ** -0.5).astype(np.float32)
+# A seed out of reach of the blocks, whose seeds are their numbers.
+PROTOTYPES = np.random.default_rng(2**40).standard_normal((CLASSES, FEATURES), dtype=np.float32)
+PROTOTYPES *= DEVIATIONS
 
 
 class BlockDataset(Dataset[tuple[Tensor, int]]):
@@ -71,16 +73,5 @@ def _block(number: int) -> tuple[Tensor, Tensor]:
     """Features (256×F) and labels (256)."""
     draw = np.random.default_rng(number)
     labels = draw.integers(CLASSES, size=BLOCK)
-    noise = draw.standard_normal((BLOCK, FEATURES), dtype=np.float32) * _deviations()
-    return torch.from_numpy(_prototypes()[labels] + noise), torch.from_numpy(labels)
-
-
-@lru_cache(maxsize=1)
-def _prototypes() -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
-    draw = np.random.default_rng(PROTOTYPES_SEED)
-    return draw.standard_normal((CLASSES, FEATURES), dtype=np.float32) * _deviations()
-
-
-@lru_cache(maxsize=1)
-def _deviations() -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
-    return (3 * np.arange(1, FEATURES + 1) ** -0.5).astype(np.float32)
+    noise = draw.standard_normal((BLOCK, FEATURES), dtype=np.float32) * DEVIATIONS
+    return torch.from_numpy(PROTOTYPES[labels] + noise), torch.from_numpy(labels)

@@ -1,4 +1,4 @@
-"""The paper's three models (appendix "Model architectures"), with PyTorch's own initialisation.
+"""The paper's three models (appendix "Model architectures") and one more, as PyTorch draws them.
 
 Shapes: N examples, F input features, C image channels, K classes.
 """
@@ -32,6 +32,16 @@ def _block(in_channels: int) -> nn.Sequential:
         nn.BatchNorm2d(64),
         nn.ReLU(),
         nn.MaxPool2d(2),
+    )
+
+
+def dropout_cnn(num_classes: int = 10) -> nn.Sequential:
+    """The model of Borsos et al. (2020) for MNIST: N×1×28×28 → N×K."""
+    return nn.Sequential(
+        *(nn.Conv2d(1, 32, kernel_size=5), nn.Dropout(), nn.ReLU(), nn.MaxPool2d(2)),
+        *(nn.Conv2d(32, 64, kernel_size=5), nn.Dropout(), nn.ReLU(), nn.MaxPool2d(2)),
+        *(nn.Flatten(), nn.Linear(1024, 128), nn.ReLU(), nn.Dropout()),
+        nn.Linear(128, num_classes),
     )
 
 

@@ -23,11 +23,15 @@ from benchmarks.streams.registry import CSV_PREFIX, stream_info
 
 @dataclass(frozen=True)
 class Stream:
-    """A stream with its test set N×…, its number of classes K and its model."""
+    """A stream with its test set N×…, its number of classes K and its model.
+
+    :param test_sizes: of the parts of the test set whose accuracies are averaged; mostly one.
+    """
 
     benchmark: Any
     test_inputs: Tensor
     test_labels: Tensor
+    test_sizes: list[int]
     num_classes: int
     make_model: Callable[[], nn.Module]
 
@@ -60,25 +64,33 @@ def read_csv_bytes(path: Path) -> bytes:
 
 # A worker runs one group after the other, mostly on the same stream.
 @lru_cache(maxsize=1)
-def open_stream(name: str, root: str | Path | None = None, train_fraction: float = 1.0) -> Stream:
+def open_stream(
+    name: str, root: str | Path | None = None, train_fraction: float = 1.0, seed: int = 0
+) -> Stream:
     """Load a stream, fetching its data if need be."""
-    benchmark = build(name, root, train_fraction)
+    benchmark = build(name, root, train_fraction, seed)
     inputs, labels = assembly.stacked(benchmark.test_stream)
     trained = [label for e in benchmark.train_stream for label in e.dataset.targets.uniques]
     num_classes = 1 + max(int(label) for label in [*trained, int(labels.max())])
     factories: dict[str, Callable[[], nn.Module]] = {
         "mlp": partial(models.mlp, inputs[0].numel(), num_classes),
         "cnn": lambda: models.channels_last(models.cnn(num_classes, inputs.shape[1])),
+        "dropout-cnn": lambda: models.channels_last(models.dropout_cnn(num_classes)),
         "resnet18": lambda: models.channels_last(models.resnet18(num_classes)),
     }
-    return Stream(benchmark, inputs, labels, num_classes, factories[stream_info(name).model])
+    tasks = [len(e.dataset) for e in benchmark.test_stream]
+    sizes = tasks if name == "imbalanced-mnist" else [len(labels)]
+    model = factories[stream_info(name).model]
+    return Stream(benchmark, inputs, labels, sizes, num_classes, model)
 
 
-def build(name: str, root: str | Path | None, train_fraction: float) -> Any:
+def build(name: str, root: str | Path | None, train_fraction: float, seed: int = 0) -> Any:
     """The Avalanche benchmark of a stream's name."""
     if name.startswith(CSV_PREFIX):
         return build_csv(name, train_fraction)
     info = stream_info(name)
+    if info.data == "mnist":
+        return images.imbalanced_mnist(root, train_fraction, seed)
     if info.data == "fashion-mnist":
         return images.split_fashion_mnist(root, train_fraction=train_fraction)
     if info.data == "cifar10":

@@ -13,11 +13,12 @@ class StreamInfo:
     """What is known of a stream without opening it.
 
     :param title: over its panel and table.
-    :param model: ``mlp``, ``cnn`` or ``resnet18``, as in the paper.
+    :param model: ``mlp``, ``cnn`` or ``resnet18``, as in the paper, or ``dropout-cnn``.
     :param data: the data set it is made of.
     :param order: ``classes`` (some new ones in each experience), ``sorted`` by a feature, ``iid``
         or ``source`` (as the rows come).
     :param class_names: of images, separated by spaces.
+    :param seeded: whether its examples are drawn anew for each seed.
     """
 
     title: str
@@ -25,6 +26,7 @@ class StreamInfo:
     data: str
     order: str
     class_names: str = ""
+    seeded: bool = False
 
 
 DIGITS = "0 1 2 3 4 5 6 7 8 9"
@@ -38,6 +40,9 @@ STREAMS = {
         "Split Fashion-MNIST", "cnn", "fashion-mnist", "classes", CLOTHES
     ),
     "split-cifar10": StreamInfo("Split CIFAR-10", "resnet18", "cifar10", "classes", OBJECTS),
+    "imbalanced-mnist": StreamInfo(
+        "Imbalanced Split-MNIST", "dropout-cnn", "mnist", "classes", DIGITS, seeded=True
+    ),
     "iid-covertype": StreamInfo("Covertype, iid", "mlp", "covertype", "iid"),
     "iid-electricity": StreamInfo("Electricity, iid", "mlp", "electricity", "iid"),
     "digits": StreamInfo("Digits, two new classes at a time", "mlp", "digits", "classes", DIGITS),

@@ -7,7 +7,7 @@ import pytest
 from benchmark_rows import rows_for
 
 from benchmarks.__main__ import main
-from benchmarks.grid.rows import ResultsFile
+from benchmarks.grid.rows import COLUMNS, ResultsFile, write_rows
 from benchmarks.report.averages import differences
 from benchmarks.report.claims import CLAIMS, markdown, measured, updated, verdict, verdicts
 
@@ -25,11 +25,11 @@ def write(folder, name, accuracies, *, sizes=(100, 1000), seeds=(0, 1, 2), **opt
         seeds=seeds,
         **options,
     )
-    file = ResultsFile(folder / f"{name}.csv")
     for row in rows:
         row["accuracy"] = accuracies[row["method"]](row["memory_size"], row["seed"])
         row["selection_seconds"] = 2.0 if row["method"] == "reservoir" else 3.0
-        file.append(row)
+    file = ResultsFile(folder / f"{name}.csv")
+    write_rows(file.path, [*file.rows(), *({c: row[c] for c in COLUMNS} for row in rows)])
     return file.rows()
 
 
@@ -198,6 +198,6 @@ def test_rows_of_other_settings_and_private_tables_change_nothing(tmp_path):
     assert verdict(BETTER, tmp_path) == judged
     assert measured(BETTER, tmp_path) == [f"{before[0]}; 6 pairs of other settings left out"]
     file = ResultsFile(tmp_path / "gdumb.csv")
-    for row in file.rows():
-        file.append(row | {"stream": "csv:/home/me/private.csv?target=y"})
+    private = [row | {"stream": "csv:/home/me/private.csv?target=y"} for row in file.rows()]
+    write_rows(file.path, [*file.rows(), *private])
     assert "private" not in markdown(tmp_path) and verdict(BETTER, tmp_path) == judged

@@ -11,7 +11,7 @@ from PIL import Image
 
 from benchmarks.__main__ import main
 from benchmarks.grid.methods import METHODS
-from benchmarks.grid.rows import ResultsFile, as_text
+from benchmarks.grid.rows import COLUMNS, as_text, write_rows
 from benchmarks.report import plots, tables
 from benchmarks.report.averages import curves, frame_of, summarized, trajectories
 
@@ -22,10 +22,10 @@ def text_rows(*arguments, **options):
 
 
 def write(folder, experiment, **options):
-    for row in rows_for(experiment, **options):
-        if experiment == "class-frequencies":
-            row["class_counts_per_experience"] = [[3, 1], [2, 2]]
-        ResultsFile(folder / f"{experiment}.csv").append(row)
+    rows = text_rows(experiment, **options)
+    if experiment == "class-frequencies":
+        rows = [row | {"class_counts_per_experience": "3;1|2;2"} for row in rows]
+    write_rows(folder / f"{experiment}.csv", [{c: row[c] for c in COLUMNS} for row in rows])
 
 
 ROWS = text_rows("gdumb", streams=["digits"], methods=["reservoir", "gmc-last-layer"])

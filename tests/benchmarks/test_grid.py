@@ -18,7 +18,7 @@ from benchmarks.data import datasets
 from benchmarks.grid import runner, selection, workers
 from benchmarks.grid.buffers import make_buffer, make_embedding
 from benchmarks.grid.cells import make_cells, make_groups
-from benchmarks.grid.rows import ResultsFile, numbers
+from benchmarks.grid.rows import ResultsFile, numbers, write_rows
 from benchmarks.grid.training import accuracy
 from benchmarks.streams.opening import csv_stream_name, open_stream
 
@@ -96,8 +96,7 @@ def test_two_runners_share_a_grid(tmp_path, undisturbed):
 
 def test_finished_grid_runs_nothing(tmp_path, undisturbed, monkeypatch):
     file = ResultsFile(tmp_path / "gdumb.csv")
-    for row in undisturbed:
-        file.append(row)
+    write_rows(file.path, undisturbed)
     monkeypatch.setattr(runner, "open_stream", None)
     content = file.path.read_bytes()
     run_here(small_cells(), tmp_path)

@@ -13,9 +13,9 @@ import torch
 from scaling_rows import rows
 
 from benchmarks.__main__ import main
-from benchmarks.grid.rows import ResultsFile
+from benchmarks.grid.rows import write_rows
 from benchmarks.speed import scaling, scaling_child
-from benchmarks.speed.scaling import CONFIGURATION, FINISHED, MEASUREMENTS, STOPPED, Case
+from benchmarks.speed.scaling import FINISHED, STOPPED, Case
 from benchmarks.streams import block_stream
 
 TINY = ["--source", "synthetic", "--sizes", "5", "20", "--atoms", "60", "90", "--dims", "80", "120"]
@@ -132,12 +132,11 @@ def test_bad_options_exit_with_2_and_one_sentence(bad, tmp_path, capsys):
 
 
 def test_the_figure_needs_no_torch(tmp_path):
-    file = ResultsFile(tmp_path / "scaling.csv", CONFIGURATION, MEASUREMENTS)
-    for row in rows():
-        file.append(row)
+    path = tmp_path / "scaling.csv"
+    write_rows(path, rows())
     code = (
         "import sys; from benchmarks.__main__ import main;"
-        f"code = main(['scaling', '--part', 'none', '--csv', {str(file.path)!r},"
+        f"code = main(['scaling', '--part', 'none', '--csv', {str(path)!r},"
         f" '--output', {str(tmp_path)!r}]);"
         "assert 'torch' not in sys.modules; sys.exit(code)"
     )

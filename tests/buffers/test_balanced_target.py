@@ -149,8 +149,8 @@ def test_pending_examples_of_a_new_class_get_their_weight_at_once():
 
 def test_chunks_small_updates_and_resizing_keep_the_target():
     datasets = [*IMBALANCED, dataset([2, 1, 0], 5), dataset([0, 3, 2], 6)]
-    for options in ({}, {"chunk_size": 37}):
-        buffer = feed(balanced(50, **options), datasets)
+    for options in ({}, {"chunk_size": 130}):
+        buffer = feed(balanced(40, **options), datasets)
         torch.testing.assert_close(buffer.target, target_of(datasets))
         buffer.resize(None, 25)
         assert len(buffer.buffer) == 25
@@ -163,6 +163,7 @@ def test_a_state_and_a_pickle_go_on_to_the_same_memory():
     twin = balanced(50)
     twin.load_state_dict(pickle.loads(pickle.dumps(buffer.state_dict())))
     third = pickle.loads(pickle.dumps(buffer))
+    assert len(pickle.dumps(buffer._memory.seen)) < 3 * 8 * DIM + 2500
     for memory in (buffer, twin, third):
         feed(memory, [dataset([0, 3, 2], 6), dataset([30, 3, 2], 7)])
     assert examples(twin.buffer) == examples(buffer.buffer) == examples(third.buffer)

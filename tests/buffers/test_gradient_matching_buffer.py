@@ -19,7 +19,7 @@ from small_streams import mlp
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from avalanche_gmc.buffers import GradientMatchingBuffer, gradient_matching, streaming
+from avalanche_gmc.buffers import GradientMatchingBuffer, chunks, gradient_matching, streaming
 from avalanche_gmc.dictionary import DenseDictionary
 from avalanche_gmc.embedding import LastLayerEmbedding, LocalEmbedding, RandomProjectionEmbedding
 
@@ -233,7 +233,7 @@ def test_automatic_chunks_fit_the_budget(monkeypatch):
         return absorb(memory, chunk, *options)
 
     monkeypatch.setattr(gradient_matching, "absorb", spy)
-    monkeypatch.setattr(gradient_matching, "CHUNK_BYTES", 40_000)
+    monkeypatch.setattr(chunks, "CHUNK_BYTES", 40_000)
     dense = RandomProjectionEmbedding(mlp(CLASSES), draws=1, dim=100)
     feed(GradientMatchingBuffer(10, dense), [dataset(250)])
     assert [count for count, _ in sizes] == [83, 83, 84]

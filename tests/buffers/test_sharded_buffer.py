@@ -21,7 +21,7 @@ from avalanche_gmc import (
     RandomProjectionEmbedding,
 )
 from avalanche_gmc.buffers import gradient_matching
-from avalanche_gmc.buffers.streaming import Memory
+from avalanche_gmc.buffers.memory import Memory
 from avalanche_gmc.collectives import OneRank, RankFailure, RankValueError
 
 

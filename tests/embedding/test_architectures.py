@@ -24,7 +24,7 @@ def draws_of(model: Callable[[], nn.Module], calibrated_like: dict[str, object])
     draws = [draw_from(model, derive_seed(0, draw)).eval() for draw in range(2)]
     for position, draw in enumerate(draws):
         for name, buffer in draw.named_buffers():
-            found = calibrated_like.get(f"draws.{position}.{name}")
+            found = calibrated_like.get(f"statistics.{position}.{name}")
             if isinstance(found, Tensor):
                 buffer.copy_(found)
     return draws

@@ -66,7 +66,7 @@ def test_gradients_equal_the_autograd_loop(
     for block, exact in enumerate(expected):
         scale = float(exact.abs().max())
         torch.testing.assert_close(found[block], exact, rtol=1e-3, atol=1e-4 * scale + 1e-7)
-    assert engine._by_layer is (name not in SLOW_WAY)
+    assert engine.ways.by_layer is (name not in SLOW_WAY)
 
 
 @pytest.mark.parametrize("name", ["mlp", "cnn", "odd convolutions", "shared layers"])
@@ -77,7 +77,7 @@ def test_both_ways_agree(name: str) -> None:
     inputs, targets = make_examples(shape, 6, seed=1)
     fast = PerExampleGradients(model, ExampleLoss(), work_elements=1)
     slow = PerExampleGradients(model, ExampleLoss(), work_elements=2**20)
-    slow._by_layer = False
+    slow.ways.by_layer = False
     one, other = (assemble(engine, inputs, targets) for engine in (fast, slow))
     assert one.keys() == other.keys()
     for block in one:
@@ -92,7 +92,7 @@ def test_embedding_tables_and_layer_norm_take_the_general_way() -> None:
     engine = PerExampleGradients(model, ExampleLoss(), work_elements=1)
     found = assemble(engine, inputs, targets)
     expected = expected_blocks(model, inputs, targets, 2**14)
-    assert not engine._by_layer
+    assert not engine.ways.by_layer
     for block, exact in enumerate(expected):
         torch.testing.assert_close(found[block], exact, rtol=1e-4, atol=1e-6)
 
@@ -115,7 +115,7 @@ def test_layers_whose_rows_are_not_examples_take_the_general_way() -> None:
     inputs, targets = torch.rand(4, 2, 3), torch.tensor([0, 1, 1, 0])
     engine = PerExampleGradients(model, ExampleLoss(), work_elements=100)
     found = assemble(engine, inputs, targets)
-    assert not engine._by_layer
+    assert not engine.ways.by_layer
     for block, exact in enumerate(expected_blocks(model, inputs, targets, 2**14)):
         torch.testing.assert_close(found[block], exact)
 
@@ -145,7 +145,7 @@ def test_zero_examples_cannot_hide_that_a_weight_is_used_elsewhere(threshold: fl
     assemble(engine, torch.zeros(5, 4), targets)
     inputs = torch.randn(5, 4) * 100
     found = assemble(engine, inputs, targets)
-    assert not engine._by_layer
+    assert not engine.ways.by_layer
     for block, exact in enumerate(expected_blocks(model, inputs, targets, 2**14)):
         torch.testing.assert_close(found[block], exact)
 

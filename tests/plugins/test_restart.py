@@ -4,17 +4,27 @@ from __future__ import annotations
 
 import gc
 import random
+import warnings
 
 import numpy as np
 import pytest
 import torch
 from avalanche.models import IncrementalClassifier
 from avalanche.training.plugins import LRSchedulerPlugin, SupervisedPlugin
-from small_streams import FEATURES, FirstComeBuffer, class_incremental, mlp, naive, parameters
+from small_streams import (
+    FEATURES,
+    FirstComeBuffer,
+    class_incremental,
+    mlp,
+    naive,
+    parameters,
+    run,
+)
 from torch import nn
 from torch.optim.lr_scheduler import StepLR
 
 from avalanche_gmc import CoresetGDumbPlugin, GradientMatchingBuffer
+from avalanche_gmc.initialization import Redrawn
 from avalanche_gmc.plugins.redraw import redraw
 
 HOOKS = [
@@ -101,24 +111,16 @@ def test_a_factory_draws_what_no_module_does(make):
     def trained(seed):
         torch.manual_seed(0)
         plugin = CoresetGDumbPlugin(20, FirstComeBuffer(20), seed=seed, model_factory=make)
-        starts = []
-
-        class Start(SupervisedPlugin):
-            def before_training_epoch(self, strategy, **kwargs):
-                if strategy.clock.train_exp_epochs == 0:
-                    starts.append(parameters(strategy.model))
-
-        strategy = naive(make(), plugin, Start())
-        for experience in class_incremental():
-            strategy.train(experience)
-        return starts, parameters(strategy.model)
+        starts = Starts()
+        end = run(plugin, class_incremental(), starts, model=make())
+        return starts.taken, end
 
     (first, end), (again, end_again), (other, _) = trained(0), trained(0), trained(1)
     assert torch.equal(end, end_again)
     for a, b, c in zip(first, again, other, strict=True):
-        assert torch.equal(a, b)
-        assert not torch.equal(a, c)
-    assert not torch.equal(first[0][:FEATURES], first[1][:FEATURES])  # the token
+        assert all(torch.equal(a[name], b[name]) for name in a)
+        assert not torch.equal(a["token"], c["token"])
+    assert not torch.equal(first[0]["token"], first[1]["token"])
 
 
 def test_the_default_memory_draws_from_the_factory_too():
@@ -141,9 +143,47 @@ def test_a_factory_of_other_models_is_refused_and_changes_nothing():
     model = mlp()
     before = parameters(model)
     plugin = CoresetGDumbPlugin(12, FirstComeBuffer(12), model_factory=lambda: mlp(classes=5))
-    with pytest.raises(ValueError, match=r"differs .* in 3\.bias, 3\.weight"):
+    with pytest.raises(ValueError, match=r"3\.weight has the shape \(6, 8\) .* and \(5, 8\)"):
         naive(model, plugin).train(class_incremental()[0])
     assert torch.equal(parameters(model), before)
+
+
+class Starts(SupervisedPlugin):
+    """Remembers the parameters at the start of each training."""
+
+    def __init__(self):
+        super().__init__()
+        self.taken = []
+
+    def before_training_epoch(self, strategy, **kwargs):
+        if strategy.clock.train_exp_epochs == 0:
+            state = strategy.model.state_dict().items()
+            self.taken.append({name: tensor.clone() for name, tensor in state})
+
+
+def test_a_pretrained_model_returns_to_its_weights_with_a_fresh_head():
+    model, starts = mlp(), Starts()
+    pretrained = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    plugin = CoresetGDumbPlugin(
+        12, FirstComeBuffer(12), model_factory=Redrawn(model, only="3"), seed=1
+    )
+    run(plugin, class_incremental(), starts, model=model)
+    assert len(starts.taken) == 3
+    for start in starts.taken:
+        assert torch.equal(start["0.weight"], pretrained["0.weight"])
+        assert not torch.equal(start["3.weight"], pretrained["3.weight"])
+
+
+@pytest.mark.parametrize(("options", "warned"), [({}, 1), ({"init": "same"}, 0)])
+def test_a_model_that_looks_trained_is_not_drawn_anew_without_a_word(options, warned):
+    model = mlp(middle=nn.BatchNorm1d(8))
+    model[1].num_batches_tracked += 100
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        run(
+            CoresetGDumbPlugin(12, FirstComeBuffer(12), **options), class_incremental(), model=model
+        )
+    assert sum("looks trained" in str(warning.message) for warning in caught) == warned
 
 
 @pytest.mark.parametrize("factory", [mlp(), 3, "MyModel"])

@@ -19,7 +19,7 @@ from avalanche_gmc import (
     LastLayerDictionary,
     orthogonal_matching_pursuit,
 )
-from avalanche_gmc.pursuit import sweep
+from avalanche_gmc.pursuit import stepwise, sweep
 
 MODES = pytest.mark.parametrize("mode", ["exact", "fast"])
 SHAPES = st.tuples(st.integers(2, 60), st.integers(1, 25))
@@ -71,7 +71,7 @@ def test_exact_picks_and_weights_are_those_of_the_plain_loop(shape, fraction, se
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 def test_long_runs_with_a_pool_smaller_than_the_dictionary(dtype, monkeypatch):
     monkeypatch.setattr(sweep, "MOST_CANDIDATES", {"exact": 64})
-    monkeypatch.setattr(sweep, "SMALL_BYTES", 0)
+    monkeypatch.setattr(stepwise, "SMALL_BYTES", 0)
     atoms, target = random_problem((700, 150), seed=1, dtype=dtype)
     sweeps, trace = naive_pursuit(atoms, target, 120)
     coreset = orthogonal_matching_pursuit(atoms, target, 120, nonnegative=False)

@@ -120,7 +120,7 @@ PLACES = {
     "while calibrating": (last_layer, "_producing_layer", 1),
     "while embedding the second chunk": (LastLayerEmbedding, "_dictionary", 2),
     "at the first pick": (Stepwise, "picks", 1),
-    "between rounds of the second chunk": (Stepwise, "picks", 6),
+    "between rounds of the second chunk": (Stepwise, "picks", 3),
     "while the basis grows": (Basis, "append", 2),
     "while the weights are solved for": (Triangle, "solve", 1),
 }

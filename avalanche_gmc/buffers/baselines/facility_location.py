@@ -188,9 +188,9 @@ class _State:
     def _offer(self, rows: slice) -> None:
         if self._sieves is None or self._sieves.size == 0:
             return
-        numbers = range(len(self._features))[rows]
-        for number, similarities in zip(numbers, self._similarities(rows), strict=True):
-            self._sieves.offer(number, similarities)
+        ids = range(len(self._features))[rows]
+        for element, similarities in zip(ids, self._similarities(rows), strict=True):
+            self._sieves.offer(element, similarities)
 
     def _similarities(self, rows: slice, columns: list[int] | slice = slice(None)) -> Array:
         """Of candidates to witnesses, at least 0."""
@@ -203,13 +203,13 @@ class _State:
             return
         stored = len(self._candidates)
         kept = sorted({element for members in self._sieves.members for element in members})
-        candidates = self._candidates.take(number for number in kept if number < stored)
+        candidates = self._candidates.take(element for element in kept if element < stored)
         if source is not None:
-            new = source.copies(number - stored for number in kept if number >= stored)
+            new = source.copies(element - stored for element in kept if element >= stored)
             candidates = candidates.concat(new)
         self._candidates = candidates
         self._features = self._features[kept]
-        self._sieves.renumber({number: place for place, number in enumerate(kept)})
+        self._sieves.rename({element: place for place, element in enumerate(kept)})
         self.shown = candidates.take(self._sieves.best())
 
 

@@ -20,7 +20,7 @@ Array = NDArray[np.float64]
 
 
 class Sieves:
-    """Sets of at most `size` elements, one for each guess. Elements are known by their numbers.
+    """Sets of at most `size` elements, one for each guess. Elements are known by their ids.
 
     :param size: n, at least 1.
     :param epsilon: ε, how far apart the guesses are.
@@ -43,7 +43,7 @@ class Sieves:
     def offer(self, element: int, similarities: Array) -> None:
         """Let an element into the sieves that want it.
 
-        :param element: its number.
+        :param element: its id.
         :param similarities: to the witnesses: R, at least 0.
         """
         single = float(similarities.mean())
@@ -67,7 +67,7 @@ class Sieves:
         """Judge the sieves by other, or more, witnesses.
 
         :param columns: which witnesses are new: r.
-        :param similarities: of all elements, by number, to those: elements×r.
+        :param similarities: of all elements, by id, to those: elements×r.
         """
         if not columns:
             return
@@ -83,9 +83,9 @@ class Sieves:
         self.size = size
         self._move_guesses(self._values.shape[1])
 
-    def renumber(self, numbers: dict[int, int]) -> None:
-        """Give the elements other numbers."""
-        self.members = [[numbers[element] for element in members] for members in self.members]
+    def rename(self, ids: dict[int, int]) -> None:
+        """Give the elements other ids."""
+        self.members = [[ids[element] for element in members] for members in self.members]
 
     def best(self) -> list[int]:
         """The elements of the best sieve, filled up to n from the next best ones."""

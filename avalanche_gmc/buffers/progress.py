@@ -1,0 +1,46 @@
+"""A progress bar for embedding, which counts the examples that are read."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from avalanche.benchmarks.utils import AvalancheDataset
+from tqdm import tqdm
+
+from avalanche_gmc.pursuit.progress import DELAY
+
+
+def embedding_bar(total: int, *, possible: bool = True) -> tqdm[None]:
+    """A bar on stderr, if that is a terminal, after ``DELAY`` seconds; gone at the end.
+
+    :param possible: False shows none.
+    """
+    return tqdm(
+        total=total,
+        desc="embedding",
+        unit="example",
+        leave=False,
+        file=sys.stderr,
+        disable=None if possible else True,
+        delay=DELAY,
+    )
+
+
+class Counted:
+    """A dataset that moves a bar when its items are read in order.
+
+    Items that an embedding reads out of order, to calibrate itself, do not count.
+    """
+
+    def __init__(self, data: AvalancheDataset, bar: tqdm[None]) -> None:
+        self._data = data
+        self._bar = bar
+
+    def __len__(self) -> int:
+        return len(self._data)
+
+    def __getitem__(self, index: int) -> Any:
+        if index == self._bar.n:
+            self._bar.update()
+        return self._data[index]

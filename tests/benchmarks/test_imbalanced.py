@@ -1,0 +1,131 @@
+"""The imbalanced stream and its training are those that were published."""
+
+import inspect
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from avalanche_gmc import CoresetReplay, GradientMatchingBuffer
+from avalanche_gmc.buffers import baselines
+from benchmarks.data import arrays
+from benchmarks.data.arrays import Images
+from benchmarks.grid import runner, training
+from benchmarks.grid.buffers import make_buffer
+from benchmarks.grid.cells import EXPERIMENTS, make_cells, make_groups
+from benchmarks.grid.rows import ResultsFile
+from benchmarks.report import tables
+from benchmarks.streams import images
+from benchmarks.streams.models import count_parameters, dropout_cnn
+from benchmarks.streams.opening import open_stream
+
+
+@pytest.fixture
+def mnist(monkeypatch):
+    """Random images in place of MNIST; the first pixel counts the images."""
+    draw = np.random.default_rng(0)
+
+    def part(count):
+        pixels = draw.integers(0, 256, size=(count, 1, 28, 28), dtype=np.uint8)
+        pixels[:, 0, 0, 0], pixels[:, 0, 0, 1] = np.arange(count) % 256, np.arange(count) // 256
+        return pixels, draw.permutation(np.arange(count) % 10)
+
+    made = Images(part(12_000), part(200))
+    monkeypatch.setattr(arrays, "mnist", lambda root: made)
+    open_stream.cache_clear()
+    yield made
+    open_stream.cache_clear()
+
+
+def test_stream_has_four_small_tasks_and_a_large_one(mnist):
+    benchmark = images.imbalanced_mnist()
+    assert [len(e.dataset) for e in benchmark.train_stream] == [125] * 22
+    labels = np.concatenate([list(e.dataset.targets) for e in benchmark.train_stream])
+    assert np.bincount(labels // 2).tolist() == [200, 200, 200, 200, 1950]
+    assert (np.diff(labels // 2) >= 0).all()
+    assert [set(e.classes_in_this_experience) for e in benchmark.test_stream] == [
+        {0, 1},
+        {2, 3},
+        {4, 5},
+        {6, 7},
+        {8, 9},
+    ]
+    seen = {tuple(x[0][0, 0, :2].tolist()) for e in benchmark.train_stream for x in e.dataset}
+    assert len(seen) == 22 * 125
+
+
+def test_every_seed_has_images_of_its_own(mnist):
+    first, again, other = (images.imbalanced_mnist(seed=seed) for seed in (0, 0, 1))
+    pixels = [torch.stack([x[0] for x in b.train_stream[0].dataset]) for b in (first, again, other)]
+    assert torch.equal(pixels[0], pixels[1]) and not torch.equal(pixels[0], pixels[2])
+    cells = make_cells("imbalanced", ["imbalanced-mnist"], ["reservoir"], [100], [0, 1])
+    opened = [runner.open_for(cell, None) for cell in cells]
+    assert not torch.equal(*(s.benchmark.train_stream[0].dataset[0][0] for s in opened))
+
+
+def test_model_is_the_published_one():
+    model = dropout_cnn()
+    kinds = [type(layer).__name__ for layer in model]
+    block = ["Conv2d", "Dropout", "ReLU", "MaxPool2d"]
+    assert kinds == [*block, *block, "Flatten", "Linear", "ReLU", "Dropout", "Linear"]
+    assert model(torch.zeros(2, 1, 28, 28)).shape == (2, 10)
+    assert count_parameters(model) == 832 + 51_264 + 131_200 + 1_290
+
+
+def test_score_is_the_mean_over_tasks(mnist):
+    stream = open_stream("imbalanced-mnist")
+    assert len(stream.test_sizes) == 5 and sum(stream.test_sizes) == 200
+    model = torch.nn.Linear(1, 10)
+    model.forward = lambda x: torch.nn.functional.one_hot(torch.zeros(len(x)).long(), 10)
+    first = (stream.test_labels[: stream.test_sizes[0]] == 0).float().mean()
+    assert runner.score(model, stream) == pytest.approx(float(first) / 5)
+
+
+def test_training_is_the_published_one(mnist, monkeypatch):
+    """Per batch 40 steps of a new Adam on batch and whole memory, the memory ten times."""
+    seen = []
+
+    class Watched(CoresetReplay):
+        def train(self, experience, **kwargs):
+            seen.append((self.optimizer, self.optimizer.state == {}))
+            super().train(experience, **kwargs)
+
+        def backward(self):
+            plugin = next(p for p in self.plugins if hasattr(p, "memory_share"))
+            sizes.add(len(self.mb_x))
+            assert plugin.memory_share == pytest.approx(10 / 11)
+            super().backward()
+
+    sizes = set()
+    monkeypatch.setattr(training, "CoresetReplay", Watched)
+    (cell,) = make_cells("imbalanced", ["imbalanced-mnist"], ["class-balanced"], [100], [0])
+    assert (cell.epochs, cell.batch_size, cell.learning_rate) == (40, 256, 5e-4)
+    stream = runner.open_for(cell, None)
+    recipe = replace(runner.recipe_of(cell, stream), epochs=2)
+    few = list(stream.benchmark.train_stream[:2])
+    training.train_replay(recipe, few, make_buffer(cell, None), lambda model: None)
+    assert len({id(optimizer) for optimizer, _ in seen}) == 2 and all(new for _, new in seen)
+    assert sizes == {125, 225}
+    factor = EXPERIMENTS["imbalanced"].memory_factor
+    assert (factor("reservoir"), factor("gmc")) == (100.0, 10.0)
+    assert EXPERIMENTS["replay"].memory_factor("reservoir") is None
+
+
+def available(method):
+    if method == "gmc-balanced":
+        return "target" in inspect.signature(GradientMatchingBuffer).parameters
+    return method != "cbrs" or hasattr(baselines, "CBRSBuffer")
+
+
+@pytest.mark.parametrize("method", EXPERIMENTS["imbalanced"].methods)
+def test_methods_run_and_stand_beside_the_published_figures(mnist, tmp_path, method):
+    if not available(method):
+        pytest.skip(f"this version of the library has no {method}")
+    options = {"epochs": 1, "train_fraction": 0.2}
+    cells = make_cells("imbalanced", ["imbalanced-mnist"], [method], [20], [0], **options)
+    for group in make_groups(cells):
+        assert runner.run_group(group, tmp_path, None)
+    (row,) = ResultsFile(tmp_path / "imbalanced.csv").rows()
+    assert 0 <= float(row["accuracy"]) <= 1 and row["accuracy_per_experience"] == ""
+    assert "CBRS 0.897 ± 0.013" in tables.markdown("imbalanced", [row])

@@ -1,0 +1,201 @@
+"""Draws: made from a seed when needed, the same ones each time, and light to store."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+from gradient_oracle import make_examples
+from torch import Tensor, nn
+
+from avalanche_gmc.embedding import (
+    GradientEmbedding,
+    LastLayerEmbedding,
+    RandomProjectionEmbedding,
+    draws,
+)
+from avalanche_gmc.embedding.checksum import checksum, same_checksum
+from avalanche_gmc.embedding.draws import Draws
+from avalanche_gmc.initialization import Redrawn, fresh_draws
+from benchmarks.models import cnn, mlp
+
+SHAPE = (1, 16, 16)
+KINDS: dict[str, Callable[..., GradientEmbedding]] = {
+    "last layer": LastLayerEmbedding,
+    "sparse": lambda model, **options: RandomProjectionEmbedding(
+        model, dim=100, balance=True, **options
+    ),
+}
+EVERY = pytest.mark.parametrize("make", list(KINDS.values()), ids=list(KINDS))
+
+
+def atoms(embedding: GradientEmbedding, data: tuple[Tensor, Tensor]) -> Tensor:
+    return embedding.embed(*data).rows(torch.arange(len(data[0])))
+
+
+@pytest.fixture
+def one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """Let no two draws be cached; count how many are alive whenever one is made."""
+    monkeypatch.setattr(draws, "CACHE_BYTES", 0)
+    alive: list[int] = []
+    make = Draws._make
+
+    def counted(self: Draws, draw: int) -> nn.Module:
+        alive.append(len(self._made))
+        return make(self, draw)
+
+    monkeypatch.setattr(Draws, "_make", counted)
+    yield alive
+
+
+@EVERY
+def test_large_draws_are_made_one_at_a_time_and_give_the_same_gradients(
+    make: Callable[..., GradientEmbedding], request: pytest.FixtureRequest
+) -> None:
+    data, later = make_examples(SHAPE, 7), make_examples(SHAPE, 7, seed=1)
+    cached = make(cnn(num_classes=4), batch_size=3)
+    exact = atoms(cached, data), atoms(cached, later)
+    alive: list[int] = request.getfixturevalue("one_at_a_time")
+    single = make(cnn(num_classes=4), batch_size=3)
+    assert torch.equal(atoms(single, data), exact[0])
+    assert torch.equal(atoms(single, later), exact[1])
+    assert set(alive) == {0} and len(alive) > 8
+
+
+@EVERY
+@pytest.mark.parametrize("given", [lambda: cnn(num_classes=4), cnn], ids=["module", "callable"])
+def test_states_and_pickles_have_no_parameters(
+    make: Callable[..., GradientEmbedding], given: Callable[[], nn.Module]
+) -> None:
+    model = given if given is cnn else given()
+    embedding, data = make(model), make_examples((1, 28, 28) if given is cnn else SHAPE, 5)
+    exact = atoms(embedding, data)
+    state, pickled = embedding.state_dict(), pickle.dumps(embedding)
+    statistics = sum(t.nbytes for k, t in state.items() if k.startswith("statistics"))
+    assert len(pickle.dumps(state)) < statistics + 20_000
+    assert len(pickled) < statistics + 40_000
+    assert torch.equal(atoms(pickle.loads(pickled), data), exact)
+    other = make(model, seed=9)
+    other.load_state_dict(state)
+    assert torch.equal(atoms(other, data), exact)
+
+
+@EVERY
+def test_pretrained_weights_are_stored_once(make: Callable[..., GradientEmbedding]) -> None:
+    model = mlp(2000, 4)
+    embedding, data = make(Redrawn(model, only="4")), make_examples((2000,), 5)
+    exact = atoms(embedding, data)
+    kept = sum(parameter.nbytes for parameter in model[:4].parameters())
+    assert kept < len(pickle.dumps(embedding)) < kept + 40_000
+    with torch.no_grad():
+        model[0].weight.zero_()
+    assert torch.equal(atoms(pickle.loads(pickle.dumps(embedding)), data), exact)
+
+
+def test_draws_are_those_of_fresh_draws() -> None:
+    found = Draws(cnn(), 3, 5)
+    for one, other in zip(found, fresh_draws(cnn(), 3, 5), strict=True):
+        assert all(
+            torch.equal(value, other.state_dict()[name]) for name, value in one.state_dict().items()
+        )
+
+
+@EVERY
+@pytest.mark.parametrize("saved", [False, True], ids=["seeds", "tensors"])
+def test_if_torch_draws_other_numbers_a_state_needs_tensors(
+    make: Callable[..., GradientEmbedding], saved: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, data = mlp(12, 4), make_examples((12,), 5)
+    embedding = make(model, save_draws=saved)
+    exact = atoms(embedding, data)
+    state, pickled = embedding.state_dict(), pickle.dumps(embedding)
+    uniform = nn.init.kaiming_uniform_
+    monkeypatch.setattr(
+        nn.init, "kaiming_uniform_", lambda t, **kw: t.copy_(uniform(t, **kw).flip(0))
+    )
+    other = make(model)
+    before = atoms(other, data)
+    if saved:
+        other.load_state_dict(state)
+        assert torch.equal(atoms(other, data), exact)
+        assert torch.equal(atoms(pickle.loads(pickled), data), exact)
+    else:
+        message = r"draw 0 of seed 0 has other numbers.*this version of torch.*save_draws=True"
+        with pytest.raises(ValueError, match=message):
+            other.load_state_dict(state)
+        assert torch.equal(atoms(other, data), before)
+        with pytest.raises(ValueError, match=message):
+            atoms(pickle.loads(pickled), data)
+
+
+def test_other_frozen_weights_are_noticed() -> None:
+    model = mlp(12, 4)
+    model[0].requires_grad_(False)
+    state = LastLayerEmbedding(model).state_dict()
+    with torch.no_grad():
+        model[0].weight[3] *= 1.1
+    with pytest.raises(ValueError, match="frozen weights"):
+        LastLayerEmbedding(model).load_state_dict(state)
+
+
+def test_a_factory_that_ignores_the_seed_is_noticed(one_at_a_time: list[int]) -> None:
+    numbers = iter(range(100))
+
+    def unseeded() -> nn.Module:
+        model = mlp(12, 4)
+        nn.init.constant_(model[0].weight, next(numbers))
+        return model
+
+    with pytest.raises(ValueError, match=r"other numbers than when it was first made.*factory"):
+        LastLayerEmbedding(unseeded, draws=2).embed(*make_examples((12,), 5))
+
+
+def test_a_pickle_without_its_callable_says_so_when_it_needs_it() -> None:
+    embedding = LastLayerEmbedding(lambda: mlp(12, 4))
+    state = LastLayerEmbedding(mlp(12, 4), seed=3).state_dict()
+    with pytest.raises(ValueError, match=r"could not be pickled.*in place of a lambda"):
+        pickle.loads(pickle.dumps(embedding)).load_state_dict(state)
+
+
+def test_checksums_forgive_rounding_and_nothing_else() -> None:
+    one, other = fresh_draws(mlp(50, 4), 2, 0)
+    known = checksum(one)
+    assert not same_checksum(checksum(other), known)
+    with torch.no_grad():
+        for parameter in one.parameters():
+            parameter.mul_(1 + 1e-7 * torch.randn_like(parameter))
+        assert same_checksum(checksum(one), known)
+        one[0].weight.copy_(one[0].weight.flip(0))
+    assert not same_checksum(checksum(one), known)
+
+
+PEAK = """
+import resource, sys, torch
+from torch import nn
+from avalanche_gmc.embedding import LastLayerEmbedding, RandomProjectionEmbedding
+torch.set_num_threads(1)
+def peak(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+x, y = torch.randn(8, 2000), torch.arange(8) % 4
+def layers(count):
+    return nn.Sequential(*(nn.Linear(2000, 2000) for _ in range(count)), nn.Linear(2000, 4))
+kind = {"last": LastLayerEmbedding, "sparse": RandomProjectionEmbedding}[sys.argv[1]]
+kind(layers(1), draws=2).embed(x, y)
+before = peak()
+model = layers(25)
+size = sum(p.nbytes for p in model.parameters())
+kind(model, draws=4).embed(x, y)
+print((peak() - before) / size)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["last", "sparse"])
+def test_a_hundred_million_parameters_exist_twice_at_most(kind: str) -> None:
+    command = [sys.executable, "-c", PEAK, kind]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    # The user's model, one draw, and at most a quarter of a copy for activations and temporaries.
+    assert float(done.stdout) < 2.25
