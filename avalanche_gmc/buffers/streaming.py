@@ -29,7 +29,7 @@ from avalanche_gmc.buffers.own_span import in_own_span
 from avalanche_gmc.buffers.sharing import split
 from avalanche_gmc.collectives import OneRank
 from avalanche_gmc.exemplars import Exemplars
-from avalanche_gmc.pursuit import orthogonal_matching_pursuit
+from avalanche_gmc.pursuit import Mode, orthogonal_matching_pursuit
 from avalanche_gmc.pursuit.matching_pursuit import Mode
 
 PENDING_PART = 4
