@@ -172,9 +172,9 @@ class DrawsEmbedding(GradientEmbedding, Generic[Store]):
             self._measure(draw, inputs, targets)
         return num_outputs
 
-    @abstractmethod
     def _measure(self, draw: int, inputs: Tensor, targets: Tensor) -> None:
-        """What else is measured at a draw, on the first data."""
+        """Measure what else an embedding needs of a draw, on the first data."""
+        return None
 
     def _read(self, examples: Examples, where: slice | list[int]) -> tuple[Tensor, Tensor]:
         inputs, targets = examples.read(where)
