@@ -7,9 +7,12 @@ Letters: N atoms, D dimensions, n picks.
 
 All methods pick n atoms of the same float32 dictionary in one process, with the same number of
 threads, and take turns; the median of their times counts. Weights may be negative, except with
-CORDS-style. Ratios say how many times faster a method is than the faster of scikit-learn's
-``orthogonal_mp`` and the plain loop. Those two, and all other methods but ours, get dense atoms of
-unit length, whose making is not timed; ours gets last-layer gradients as their two factors.
+CORDS-style. All methods but ours get dense atoms of unit length, whose making is not timed; ours
+gets last-layer gradients as their two factors.
+
+Ratios say how many times faster a method is than the faster of scikit-learn's ``orthogonal_mp`` and
+the plain loop. A method that returns fewer than n atoms has no ratio and is no reference:
+scikit-learn stops at the first atom that depends on the picked ones.
 
 - plain: score all atoms, take the best, two passes of Gram–Schmidt. It returns no weights; they are
   solved for after the clock has stopped.
@@ -38,11 +41,12 @@ from collections.abc import Callable
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import torch
 from sklearn.linear_model import orthogonal_mp
-from threadpoolctl import threadpool_limits
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from torch import Tensor
 
 from avalanche_gmc import DenseDictionary, Dictionary, orthogonal_matching_pursuit
@@ -122,7 +126,7 @@ def measure(
         dictionary = DenseDictionary(atoms)
     goal = (target / target.norm()).float()
     methods: dict[str, Method] = {SCIKIT_LEARN: scikit_learn, PLAIN: plain}
-    methods |= {mode: ours(dictionary, mode) for mode in ("exact", "fast")}
+    methods |= {"exact": ours(dictionary, "exact"), "fast": ours(dictionary, "fast")}
     if CASES[name].is_small:
         methods |= {"textbook": textbook, "CORDS-style": cords, "DeepCore-style": deepcore}
         optional: dict[str, Method] = {"spams": spams, "omp-gpu": omp_gpu}
@@ -139,11 +143,13 @@ def measure(
             found[key] = method(atoms, goal, size)
             seconds[key].append(time.perf_counter() - start)
     medians = {key: statistics.median(times) for key, times in seconds.items()}
-    reference = min(medians[SCIKIT_LEARN], medians[PLAIN])
+    picked = {key: len(indices) for key, (indices, _) in found.items()}
+    reference = min(medians[key] for key in (SCIKIT_LEARN, PLAIN) if picked[key] == size)
     rows = []
     for key, median in medians.items():
         left = residual(atoms, goal, *found[key])
-        figures = f"{median:.4f}", f"{reference / median:.2f}", f"{left:.6f}", len(found[key][0])
+        ratio = f"{reference / median:.2f}" if picked[key] == size else ""
+        figures = f"{median:.4f}", ratio, f"{left:.6f}", picked[key]
         values = name, *atoms.shape, size, key, *figures, threads
         rows.append(dict(zip(COLUMNS, map(str, values), strict=True)))
     return rows
@@ -153,24 +159,29 @@ def residual(atoms: Tensor, target: Tensor, indices: Tensor, weights: Tensor | N
     """The norm of what is not matched, relative to the target, in float64."""
     chosen, goal = atoms[indices].double(), target.double()
     if weights is None:
-        weights = torch.linalg.lstsq(chosen.T, goal[:, None]).solution[:, 0]
+        weights = least_squares(chosen.T, goal)
     return float((goal - weights.double() @ chosen).norm() / goal.norm())
 
 
-def ours(dictionary: Dictionary, mode: str) -> Method:
+def least_squares(matrix: Tensor, vector: Tensor) -> Tensor:
+    solution: Tensor = torch.linalg.lstsq(matrix, vector[:, None]).solution
+    return solution[:, 0]
+
+
+def ours(dictionary: Dictionary, mode: Literal["exact", "fast"]) -> Method:
     """This package's pursuit, of the dictionary as it is held."""
+    norms = dictionary.norms()
 
     def select(atoms: Tensor, target: Tensor, size: int) -> Picked:
         coreset = orthogonal_matching_pursuit(
             dictionary, target, size, mode=mode, nonnegative=False
         )
-        lengths = dictionary.take(coreset.indices).norms()
-        return coreset.indices, coreset.weights * lengths
+        return coreset.indices, coreset.weights * norms[coreset.indices]
 
     return select
 
 
-def nonzero(weights: Tensor) -> Picked:
+def nonzero(weights: Tensor) -> tuple[Tensor, Tensor]:
     """Indices and weights of those that are not zero: N → n, n."""
     indices = weights.nonzero()[:, 0]
     return indices, weights[indices]
@@ -183,14 +194,14 @@ def scikit_learn(atoms: Tensor, target: Tensor, size: int) -> tuple[Tensor, Tens
         weights = orthogonal_mp(
             atoms.numpy().T, target.numpy(), n_nonzero_coefs=size, precompute=False
         )
-    indices = torch.from_numpy(np.flatnonzero(weights))
-    return indices, torch.from_numpy(weights)[indices]
+    return nonzero(torch.from_numpy(weights))
 
 
 def plain(atoms: Tensor, target: Tensor, size: int) -> Picked:
     """Score all atoms, pick the best, orthogonalise it twice against the picked ones."""
     basis = atoms.new_empty(size, atoms.shape[1])
-    left, picks = target.clone(), []
+    left = target.clone()
+    picks: list[int] = []
     for count in range(size):
         scores = atoms @ left
         scores[picks] = -torch.inf
@@ -226,7 +237,7 @@ def refitting(
 
 def textbook(atoms: Tensor, target: Tensor, size: int) -> Picked:
     def solve(chosen: Tensor) -> Tensor:
-        return torch.linalg.lstsq(chosen.T, target[:, None]).solution[:, 0]
+        return least_squares(chosen.T, target)
 
     return refitting(atoms, target, size, solve, drop=False)
 
@@ -234,7 +245,7 @@ def textbook(atoms: Tensor, target: Tensor, size: int) -> Picked:
 def deepcore(atoms: Tensor, target: Tensor, size: int, *, drop: bool = False) -> Picked:
     def solve(chosen: Tensor) -> Tensor:
         gram = chosen @ chosen.T + RIDGE * torch.eye(len(chosen))
-        return torch.linalg.lstsq(gram, (chosen @ target)[:, None]).solution[:, 0]
+        return least_squares(gram, chosen @ target)
 
     return refitting(atoms, target, size, solve, drop=drop)
 
@@ -245,8 +256,9 @@ def cords(atoms: Tensor, target: Tensor, size: int) -> Picked:
 
 def spams(atoms: Tensor, target: Tensor, size: int) -> Picked:
     signal = np.asfortranarray(target.numpy()[:, None])
-    threads = torch.get_num_threads()
-    found = import_module("spams").omp(signal, atoms.numpy().T, L=size, numThreads=threads)
+    # Without eps, the package reads a number that was never set.
+    options = {"L": size, "eps": 0.0, "numThreads": torch.get_num_threads()}
+    found = import_module("spams").omp(signal, atoms.numpy().T, **options)
     return nonzero(torch.from_numpy(found.toarray()[:, 0]))
 
 
