@@ -20,6 +20,7 @@ from avalanche_gmc.embedding import (
 from avalanche_gmc.metrics import coreset_metrics
 from avalanche_gmc.plugins import CoresetGDumbPlugin, CoresetReplayPlugin
 from avalanche_gmc.pursuit import Coreset, orthogonal_matching_pursuit
+from avalanche_gmc.reporting import MemoryHistory, report
 from avalanche_gmc.strategies import CoresetGDumb, CoresetReplay
 
 __all__ = [
@@ -36,11 +37,13 @@ __all__ = [
     "LastLayerDictionary",
     "LastLayerEmbedding",
     "LocalEmbedding",
+    "MemoryHistory",
     "RandomProjectionEmbedding",
     "ShardedDictionary",
     "SlidingWindowBuffer",
     "coreset_metrics",
     "orthogonal_matching_pursuit",
+    "report",
 ]
 
 __version__ = "0.1.0"
