@@ -13,6 +13,7 @@ from avalanche.logging import CSVLogger, InteractiveLogger, TensorboardLogger, T
 from avalanche.training import ER_ACE
 from avalanche.training.plugins import EvaluationPlugin, GDumbPlugin, ReplayPlugin
 from avalanche.training.storage_policy import ReservoirSamplingBuffer
+from PIL import Image
 from small_streams import class_incremental, mlp, naive, online, task_free
 
 from avalanche_gmc.buffers import GradientMatchingBuffer, SlidingWindowBuffer
@@ -205,12 +206,13 @@ def test_a_contact_sheet_has_a_row_for_each_class():
     assert (value.name, value.x_plot) == ("Memory_ContactSheet/train_phase", 7)
     image = value.value.image
     assert image.shape == (3, 4 * 4, 24 * 4)
-    brightness = [round(float(image[0, 4 * row, 0]) * 4) for row in range(4)]
-    assert brightness == [0, 1, 2, 3]
+    brightness = [int(image[0, 4 * row, 0]) for row in range(4)]
+    assert brightness == [0, 64, 128, 191]
     filled = [int((image[0, 4 * row] > 0).sum()) // 4 for row in range(4)]
     assert filled == [0, 1, 3, 3]
-    # W&B takes an array for height × width × colours.
-    assert np.array(value.value).shape == (16, 96, 3)
+    # W&B takes an array for height × width × colours, and does not scale it.
+    array = np.array(value.value)
+    assert (array.shape, array.dtype) == ((16, 96, 3), np.uint8)
 
 
 def test_a_contact_sheet_is_only_made_of_images_and_if_asked_for():
@@ -238,3 +240,5 @@ def test_loggers_show_a_contact_sheet(tmp_path):
     events.Reload()
     (image,) = events.Images(value.name)
     assert (image.step, image.width, image.height) == (7, 96, 16)
+    pixels = np.asarray(Image.open(io.BytesIO(image.encoded_image_string)))
+    assert pixels[:, 0, 0].tolist() == [k for k in (0, 64, 128, 191) for _ in range(4)]

@@ -18,9 +18,9 @@ COLUMNS = 24
 
 
 class ContactSheet(TensorImage):
-    """A picture of C×H×W numbers from 0 to 1, as TensorBoard wants it.
+    """A picture of C×H×W bytes, as TensorBoard wants it.
 
-    W&B asks for an array and takes it for H×W×C.
+    W&B asks for an array and takes it for H×W×C bytes.
     """
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
@@ -49,4 +49,4 @@ def contact_sheet(policy: Any) -> ContactSheet | None:
         members.sort(key=lambda member: -member[0])
         places += [one for _, one in members] + [None] * (-len(members) % COLUMNS)
     pixels = np.asarray(grid(places, COLUMNS).convert("RGB"))
-    return ContactSheet(torch.from_numpy(pixels.copy()).permute(2, 0, 1).float() / 255)
+    return ContactSheet(torch.from_numpy(pixels.copy()).permute(2, 0, 1))

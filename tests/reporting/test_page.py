@@ -104,6 +104,7 @@ def test_names_cannot_become_markup(tmp_path):
     assert data["classes"][4]["name"] == EVIL
     assert data["classes"][3]["name"] == "class 3"
     assert [tag for tag, _ in elements.tags].count("script") == 2
+    assert not set("<>&") & set(elements.data)
     assert not any("onerror" in attributes for _, attributes in elements.tags)
 
 
