@@ -106,7 +106,7 @@
     if (snapshots.some((one) => one.residual !== null))
       chart("residual, relative to the target", [{ name: "residual", values: snapshots.map((one) => one.residual) }]);
     const changes = [entered, gone].map((count) => snapshots.map((_, step) => count(step).length));
-    chart("entered and left", [{ name: "entered", values: changes[0] }, { name: "left", values: changes[1] }], true);
+    chart("entered and left", [{ name: "entered", values: changes[0] }, { name: "left", values: changes[1] }], snapshots.length <= 40);
     table(byId("history"), ["After", "exemplars", "effective size", "residual", "entered", "left"],
       snapshots.map((one, step) => [one.name, ...[one.members.length, one.effective, one.residual, changes[0][step], changes[1][step]].map((v) => cell(number(v)))]));
   }
@@ -232,6 +232,9 @@
     byId("later").disabled = step === last;
     for (const line of document.querySelectorAll(".now")) for (const end of ["x1", "x2"]) line.setAttribute(end, across(step));
     for (const one of document.querySelectorAll("#counts td")) one.classList.toggle("current", last > 0 && Number(one.dataset.step) === step);
+    const column = document.querySelector("#counts .current");
+    const region = byId("counts").parentElement;
+    if (column) region.scrollLeft = column.offsetLeft - region.clientWidth / 2;
   }
 
   function detail(one) {

@@ -154,6 +154,19 @@ def luminance(colour):
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
+def test_the_counts_of_the_current_step_are_in_view(page):
+    page.look(320, 800)
+    page.run("document.getElementById('counts').style.width = '900px'")
+    for step in ("0", "2"):
+        choose(page, "step", step)
+        cell, region = page.run(
+            "const cell = document.querySelector('#counts .current');"
+            "return [cell, cell.closest('.scroll')].map((element) => {"
+            "const box = element.getBoundingClientRect(); return [box.left, box.right] })"
+        )
+        assert cell[0] >= region[0] - 1 and cell[1] <= region[1] + 1
+
+
 def test_a_picture_is_drawn(page, tmp_path):
     import numpy as np
     from PIL import Image
