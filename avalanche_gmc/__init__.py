@@ -23,6 +23,7 @@ from avalanche_gmc.initialization import Redrawn
 from avalanche_gmc.metrics import coreset_metrics
 from avalanche_gmc.plugins import CoresetGDumbPlugin, CoresetReplayPlugin
 from avalanche_gmc.pursuit import Coreset, orthogonal_matching_pursuit
+from avalanche_gmc.reporting import MemoryHistory, report
 from avalanche_gmc.strategies import CoresetGDumb, CoresetReplay
 
 __all__ = [
@@ -40,6 +41,7 @@ __all__ = [
     "LastLayerDictionary",
     "LastLayerEmbedding",
     "LocalEmbedding",
+    "MemoryHistory",
     "RandomProjectionEmbedding",
     "Redrawn",
     "SelectOutput",
@@ -47,6 +49,7 @@ __all__ = [
     "SlidingWindowBuffer",
     "coreset_metrics",
     "orthogonal_matching_pursuit",
+    "report",
 ]
 
 __version__ = "0.1.0"
