@@ -13,6 +13,7 @@ from avalanche_gmc.dictionary import (
     ShardedDictionary,
 )
 from avalanche_gmc.embedding import (
+    GrowingHeadEmbedding,
     LastLayerEmbedding,
     LocalEmbedding,
     RandomProjectionEmbedding,
@@ -33,6 +34,7 @@ __all__ = [
     "FacilityLocationBuffer",
     "GradientMatchingBuffer",
     "GreedyClassBalancedBuffer",
+    "GrowingHeadEmbedding",
     "LastLayerDictionary",
     "LastLayerEmbedding",
     "LocalEmbedding",
