@@ -13,11 +13,14 @@ from avalanche_gmc.dictionary import (
     ShardedDictionary,
 )
 from avalanche_gmc.embedding import (
+    GradientEmbedding,
     GrowingHeadEmbedding,
     LastLayerEmbedding,
     LocalEmbedding,
     RandomProjectionEmbedding,
+    SelectOutput,
 )
+from avalanche_gmc.initialization import Redrawn
 from avalanche_gmc.metrics import coreset_metrics
 from avalanche_gmc.plugins import CoresetGDumbPlugin, CoresetReplayPlugin
 from avalanche_gmc.pursuit import Coreset, orthogonal_matching_pursuit
@@ -32,6 +35,7 @@ __all__ = [
     "DenseDictionary",
     "Dictionary",
     "FacilityLocationBuffer",
+    "GradientEmbedding",
     "GradientMatchingBuffer",
     "GreedyClassBalancedBuffer",
     "GrowingHeadEmbedding",
@@ -39,6 +43,8 @@ __all__ = [
     "LastLayerEmbedding",
     "LocalEmbedding",
     "RandomProjectionEmbedding",
+    "Redrawn",
+    "SelectOutput",
     "ShardedDictionary",
     "SlidingWindowBuffer",
     "coreset_metrics",

@@ -107,13 +107,10 @@ def orthogonal_matching_pursuit(
     :raises ValueError: if the input is not usable; the message names the offender.
     """
     given = dictionary if isinstance(dictionary, Dictionary) else DenseDictionary(dictionary)
-    if not isinstance(target, (Tensor, np.ndarray)):
-        kind = type(target).__name__
-        raise ValueError(f"target must be a tensor or a NumPy array, got {kind}.")
-    goal = torch.as_tensor(target).detach()
-    quick = mode == "exact" and not isinstance(given, ShardedDictionary) and is_light(given)
-    small = isinstance(size, int) and size <= QUICK_SIZE
-    with one_thread() if quick and small else nullcontext():
+    goal = _as_tensor(target)
+    whole = not isinstance(given, ShardedDictionary)
+    few = isinstance(size, int) and size <= QUICK_SIZE
+    with one_thread() if whole and few and is_light(given, size) else nullcontext():
         return _select(given, goal, size, mode, nonnegative, tolerance, progress)
 
 
@@ -249,6 +246,13 @@ def _fill_with_zero_atoms(
         residual_norm=coreset.residual_norm if len(coreset) else unmatched,
         residual_trace=torch.cat([coreset.residual_trace, last.expand(missing)]),
     )
+
+
+def _as_tensor(target: Any) -> Tensor:
+    if not isinstance(target, (Tensor, np.ndarray)):
+        kind = type(target).__name__
+        raise ValueError(f"target must be a tensor or a NumPy array, got {kind}.")
+    return torch.as_tensor(target).detach()
 
 
 def _check_options(mode: str, tolerance: float) -> None:

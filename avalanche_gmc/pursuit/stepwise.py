@@ -33,6 +33,8 @@ Array = NDArray[Any]
 
 SMALL_BYTES = 2**25
 """A dictionary of at most 32 MiB about fits a cache: scoring all atoms costs less than a round."""
+BASIS_BYTES = 2**26
+"""A larger basis, over 64 MiB, is worked on in blocks of picks."""
 RESCORED = 32
 """How many of the best atoms by a rounded score are scored again."""
 FAR = 0.5
@@ -190,7 +192,7 @@ class Stepwise:
         if not self.rounded:
             vector = residual.astype(self._inverse_norms.dtype)
             atoms = self._dense_atoms()
-            scores = (
+            scores: Array = (
                 self._board.dictionary.correlate_numpy(vector) if atoms is None else atoms @ vector
             )
             scores *= self._inverse_norms
@@ -215,12 +217,12 @@ class Stepwise:
         return self._rounded_atoms
 
 
-def is_light(atoms: Dictionary) -> bool:
-    """Whether scoring all atoms against one vector is cheap: a small or structured dictionary on
-    the CPU."""
-    dense = atoms.num_atoms * atoms.dim * atoms.dtype.itemsize
-    small = atoms.nbytes <= SMALL_BYTES or atoms.nbytes < dense / 2
-    return small and atoms.device.type == "cpu"
+def is_light(atoms: Dictionary, size: int) -> bool:
+    """Whether picking one by one is cheap: a small or structured dictionary on the CPU, and few
+    enough picks that orthogonalising each against the others by itself is cheap too."""
+    width = atoms.dim * atoms.dtype.itemsize
+    small = atoms.nbytes <= SMALL_BYTES or atoms.nbytes < atoms.num_atoms * width / 2
+    return small and size * width <= BASIS_BYTES and atoms.device.type == "cpu"
 
 
 @contextmanager
