@@ -70,7 +70,7 @@ class Units:
         """
         heads, labels = torch.tensor(self.pairs, device=outputs.device).reshape(-1, 2).T
         errors = torch.zeros_like(outputs)
-        for head in heads[targets[targets >= 0].unique()].unique():
+        for head in set(heads[targets[targets >= 0]].tolist()):
             columns = (heads == head).nonzero()[:, 0]
             rows = ((targets >= 0) & (heads[targets] == head)).nonzero()[:, 0]
             own = labels[columns]
