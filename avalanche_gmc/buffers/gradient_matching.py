@@ -27,7 +27,6 @@ from avalanche_gmc.embedding import GradientEmbedding
 from avalanche_gmc.exemplars import Exemplars
 from avalanche_gmc.exemplars.values import digest
 from avalanche_gmc.pursuit import Mode
-from avalanche_gmc.pursuit.matching_pursuit import Mode
 
 Target = Literal["stream", "balanced"]
 

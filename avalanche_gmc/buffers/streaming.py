@@ -30,7 +30,6 @@ from avalanche_gmc.buffers.sharing import split
 from avalanche_gmc.collectives import OneRank
 from avalanche_gmc.exemplars import Exemplars
 from avalanche_gmc.pursuit import Mode, orthogonal_matching_pursuit
-from avalanche_gmc.pursuit.matching_pursuit import Mode
 
 PENDING_PART = 4
 """A pursuit begins when as many examples are pending as a quarter of the memory."""

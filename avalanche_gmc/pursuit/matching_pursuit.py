@@ -36,7 +36,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from avalanche_gmc.dictionary import DenseDictionary, Dictionary, ShardedDictionary
+from avalanche_gmc.dictionary import DenseDictionary, Dictionary
 from avalanche_gmc.dictionary.base import plain_arithmetic
 from avalanche_gmc.pursuit.progress import Progress, progress_bar
 from avalanche_gmc.pursuit.scoreboard import Scoreboard
@@ -108,9 +108,11 @@ def orthogonal_matching_pursuit(
     """
     given = dictionary if isinstance(dictionary, Dictionary) else DenseDictionary(dictionary)
     goal = _as_tensor(target)
-    whole = not isinstance(given, ShardedDictionary)
+    light = is_light(given)
+    if light and not isinstance(given, DenseDictionary):
+        given = DenseDictionary(given.rows(torch.arange(len(given))))
     few = isinstance(size, int) and size <= QUICK_SIZE
-    with one_thread() if whole and few and is_light(given, size) else nullcontext():
+    with one_thread() if light and few else nullcontext():
         return _select(given, goal, size, mode, nonnegative, tolerance, progress)
 
 
@@ -123,7 +125,6 @@ def _select(
     tolerance: float,
     progress: bool | None,
 ) -> Coreset:
-
     def prepare() -> tuple[Scoreboard, int]:
         _check_options(mode, tolerance)
         number = _checked_size(given, size)

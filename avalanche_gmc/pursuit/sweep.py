@@ -66,7 +66,7 @@ class Sweep:
         self._rounds_by_steps = 0
         on_cpu = dictionary.device.type == "cpu"
         self._may_step = mode == "exact" and board.is_whole and on_cpu
-        self._is_light = board.is_whole and is_light(dictionary, self.basis.capacity)
+        self._is_light = board.is_whole and is_light(dictionary)
         rounded = not self._is_light and on_cpu and can_round(dictionary)
         self._stepwise = Stepwise(board, self.basis, rounded=rounded)
 

@@ -128,16 +128,15 @@ def test_near_ties_that_bfloat16_cannot_tell_apart(name, gap):
     assert coreset.indices.tolist() == picks[0]
 
 
+@pytest.mark.parametrize("name", ENGINES)
 @pytest.mark.parametrize("outputs", [2, 7])
-@pytest.mark.parametrize("light", [True, False], ids=["dense copy", "factors"])
-def test_structured_atoms_step_by_step(outputs, light, monkeypatch):
+def test_structured_atoms(outputs, name):
     errors = gaussian(3, 150, outputs, seed=6).float()
     features = gaussian(3, 150, 11, seed=7).float()
-    if not light:
-        monkeypatch.setattr(stepwise, "SMALL_BYTES", 0)
     dictionary, dense = LastLayerDictionary(errors, features), dense_last_layer(errors, features)
     picks, _ = naive_pursuit(dense, dense.double().sum(dim=0), 25)
-    coreset = orthogonal_matching_pursuit(dictionary, dictionary.sum(), 25)
+    with engine(name):
+        coreset = orthogonal_matching_pursuit(dictionary, dictionary.sum(), 25)
     assert coreset.indices.tolist() == picks[0]
 
 
