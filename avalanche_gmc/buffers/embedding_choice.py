@@ -23,7 +23,7 @@ from avalanche_gmc.embedding import (
 )
 from avalanche_gmc.embedding.fewer_features import FewerFeatures
 from avalanche_gmc.exemplars.values import digest
-from avalanche_gmc.initialization import Redrawn, growing_head, headless, seeded
+from avalanche_gmc.initialization import Redrawn, growing_head, seeded
 
 EmbeddingName = Literal["last-layer", "random-projection", "local"]
 
@@ -121,7 +121,6 @@ class EmbeddingChoice:
         kind, source = _KINDS[self._kind], model
         if self._kind == LAST_LAYER and _growing_head_of(model) is not None:
             kind = GrowingHeadEmbedding
-            source = headless(model) if isinstance(model, nn.Module) else model
         if self._kind != LOCAL and isinstance(source, nn.Module):
             # The strategy's model may have been trained since it was made.
             source = Redrawn(source)

@@ -25,9 +25,9 @@ from avalanche_gmc.initialization import (
     Factory,
     Headless,
     ModelOrFactory,
+    Redrawn,
     as_factory,
     growing_head,
-    headless,
     parameter_shapes,
 )
 
@@ -99,7 +99,11 @@ class GrowingHeadEmbedding(DrawsEmbedding[_Store]):
         return len(self._draws) * self.num_units * (self._in_features + 1)
 
     def grown(self, dataset: MapDataset) -> Self:
-        """The embedding that knows the classes of these examples too; this one, if it does."""
+        """The embedding that knows the classes of these examples too.
+
+        This one, if it does, or if it was not calibrated before: two embeddings share their draws,
+        which only one may calibrate.
+        """
         return self._grown(self._units_of(dataset, None))
 
     def extended(self, vector: Tensor) -> Tensor:
@@ -141,7 +145,7 @@ class GrowingHeadEmbedding(DrawsEmbedding[_Store]):
         units = self._units.with_([pair for pair in pairs if not self._is_ignored(pair)])
         if units is self._units:
             return self
-        twin = copy.copy(self)
+        twin = self if self._num_outputs is None else copy.copy(self)
         twin._units = units
         if twin._num_outputs is not None:
             twin._num_outputs = len(units)
@@ -258,11 +262,10 @@ class _HeadlessFactory:
         self._factory = factory
 
     def __call__(self) -> Headless:
-        return headless(self._factory())
+        return Headless(self._factory())
 
 
-def _factory_of_headless(model: ModelOrFactory) -> ModelOrFactory:
+def _factory_of_headless(model: ModelOrFactory) -> Factory:
+    factory = as_factory(model)
     # Without its head first: the draws of the rest must not depend on the size of the head.
-    if isinstance(model, nn.Module):
-        return headless(model)
-    return _HeadlessFactory(as_factory(model))
+    return factory.headless() if isinstance(factory, Redrawn) else _HeadlessFactory(factory)

@@ -8,7 +8,7 @@ from avalanche_gmc.initialization.drawing import (
     fresh_draws,
     reset_in_place,
 )
-from avalanche_gmc.initialization.headless import Headless, growing_head, headless
+from avalanche_gmc.initialization.headless import Headless, growing_head
 from avalanche_gmc.initialization.modules import (
     named_tensors,
     parameter_shapes,
@@ -29,7 +29,6 @@ __all__ = [
     "draw_from",
     "fresh_draws",
     "growing_head",
-    "headless",
     "looks_trained",
     "named_tensors",
     "parameter_shapes",

@@ -60,7 +60,8 @@ class Headless(nn.Module):
         first: Any = head.classifiers["0"].classifier if self.head_per_task else head.classifier
         self.in_features = int(first.in_features)
         # The head may have been all that has parameters.
-        self.register_buffer("_like", first.weight.detach()[:0].clone())
+        device = "cpu" if first.weight.is_meta else first.weight.device
+        self.register_buffer("_like", first.weight.new_empty(0, device=device))
         self._takes_tasks = _derives(model, "MultiTaskModule")
         self._place = _Place()
         # Whoever holds the head in the copy holds its place instead.
@@ -76,11 +77,6 @@ class Headless(nn.Module):
                 "alone; let the model return what its head returns."
             )
         return features
-
-
-def headless(model: nn.Module) -> Headless:
-    """The model without its growing head, if it still has one."""
-    return model if isinstance(model, Headless) else Headless(model)
 
 
 class _Place(nn.Module):

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from avalanche_gmc import GradientMatchingBuffer, GrowingHeadEmbedding
 from avalanche_gmc.buffers.embedding_choice import last_layer_draws
+from avalanche_gmc.initialization import Redrawn
 
 HIDDEN = 8
 
@@ -84,6 +85,28 @@ def test_a_balanced_target_grows_too(name: str) -> None:
     torch.testing.assert_close(per_class, torch.full((5,), 98 / 5), rtol=0.5, atol=0)
 
 
+def test_memories_may_share_an_embedding() -> None:
+    body = [nn.Linear(FEATURES, HIDDEN), nn.BatchNorm1d(HIDDEN), nn.ReLU()]
+    shared = GrowingHeadEmbedding(nn.Sequential(*body, IncrementalClassifier(HIDDEN)), draws=4)
+    data = experiences()
+    first, second = GradientMatchingBuffer(12, shared), GradientMatchingBuffer(12, shared)
+    feed(first, data[:1], None)
+    before = first._embedding._embedding.embed(data[0].eval()).features
+    feed(second, data[2:], None)
+    assert torch.equal(first._embedding._embedding.embed(data[0].eval()).features, before)
+    feed(first, data[1:], None)
+    assert len(first.target) == 4 * 5 * (HIDDEN + 1)
+
+
+def test_a_trained_model_is_named_in_the_warning() -> None:
+    model = SimpleMLP(input_size=32, hidden_size=32)
+    with torch.no_grad():
+        model.features[0].weight[::2] *= 10
+    model.classifier = IncrementalClassifier(32)
+    with pytest.warns(UserWarning, match="SimpleMLP looks trained"):
+        GrowingHeadEmbedding(model)
+
+
 def test_one_class_at_a_time_stays_in_the_memory() -> None:
     data = [dataset([label], 20, seed=label) for label in (3, 0, 5, 1)]
     buffer = feed(GradientMatchingBuffer(12), data, incremental())
@@ -144,6 +167,13 @@ def test_pending_examples_grow_and_a_memory_shrinks() -> None:
     buffer.flush()
     buffer.resize(None, 5)
     assert len(buffer.buffer) == 5
+
+
+def test_a_pretrained_body_of_a_growing_model() -> None:
+    model = incremental()
+    buffer = GradientMatchingBuffer(12, model_factory=Redrawn(model, only="classifier"))
+    feed(buffer, experiences(), model)
+    assert set(buffer.class_counts) == set(range(5))
 
 
 def test_a_factory_of_growing_models() -> None:

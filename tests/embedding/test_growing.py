@@ -29,6 +29,7 @@ from avalanche_gmc.embedding import (
     LocalEmbedding,
     RandomProjectionEmbedding,
 )
+from avalanche_gmc.initialization import Redrawn
 
 FEATURES, HIDDEN = 6, 5
 
@@ -227,6 +228,30 @@ def test_a_factory_makes_the_same_draws_as_its_models() -> None:
     found, again = embedding.embed(data), pickle.loads(pickle.dumps(embedding)).embed(data)
     assert torch.equal(found.features, again.features)
     assert not torch.equal(found.features[0], found.features[1])
+
+
+@pytest.mark.parametrize("only", ["classifier", ["classifier", "features.3"]])
+def test_a_pretrained_body_is_kept_and_its_head_may_have_grown(only: Any) -> None:
+    model = SimpleMLP(input_size=FEATURES, hidden_size=HIDDEN, hidden_layers=2, drop_rate=0.0)
+    model.classifier = IncrementalClassifier(HIDDEN)
+    before = GrowingHeadEmbedding(Redrawn(model, only=only), draws=2)
+    adapt(model, SECOND, 3)
+    after = GrowingHeadEmbedding(Redrawn(model, only=only), draws=2)
+    found = before.embed(SECOND)
+    assert torch.equal(found.features, after.embed(SECOND).features)
+    assert torch.equal(found.features[0], found.features[1]) == (only == "classifier")
+    first = [draw.model.features[0].weight for draw in before._draws]
+    assert torch.equal(first[0], model.features[0].weight)
+    assert first[0] is first[1]  # nothing that is kept takes room twice
+    if only == "classifier":
+        torch.testing.assert_close(found.features[0, :, :-1], model.get_features(SECOND.inputs))
+
+
+def test_a_model_may_be_nothing_but_its_head() -> None:
+    embedding = GrowingHeadEmbedding(nn.Sequential(IncrementalClassifier(FEATURES)), draws=2)
+    found = embedding.embed(FIRST)
+    torch.testing.assert_close(found.features[1, :, :-1], FIRST.inputs)
+    assert not torch.equal(found.errors[0], found.errors[1])
 
 
 def test_batch_norm_is_calibrated_once() -> None:
