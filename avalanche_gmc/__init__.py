@@ -14,6 +14,7 @@ from avalanche_gmc.dictionary import (
 )
 from avalanche_gmc.embedding import (
     GradientEmbedding,
+    GrowingHeadEmbedding,
     LastLayerEmbedding,
     LocalEmbedding,
     RandomProjectionEmbedding,
@@ -38,6 +39,7 @@ __all__ = [
     "GradientEmbedding",
     "GradientMatchingBuffer",
     "GreedyClassBalancedBuffer",
+    "GrowingHeadEmbedding",
     "LastLayerDictionary",
     "LastLayerEmbedding",
     "LocalEmbedding",

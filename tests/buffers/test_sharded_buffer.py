@@ -9,6 +9,7 @@ from unittest import mock
 import pytest
 import torch
 from avalanche.benchmarks.utils import AvalancheDataset
+from avalanche.models import IncrementalClassifier
 from rank_group import RankGroup, rank_group
 from small_streams import dataset, mlp, naive
 from torch import Tensor, nn
@@ -17,6 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 from avalanche_gmc import (
     DenseDictionary,
     GradientMatchingBuffer,
+    GrowingHeadEmbedding,
     LastLayerEmbedding,
     RandomProjectionEmbedding,
 )
@@ -36,6 +38,11 @@ def normed() -> nn.Module:
     return mlp(middle=nn.BatchNorm1d(8))
 
 
+def growing() -> nn.Module:
+    """The same with a head that grows with the classes."""
+    return nn.Sequential(*normed()[:-1], IncrementalClassifier(8))
+
+
 BUFFERS = {
     "last layer": lambda: GradientMatchingBuffer(40, LastLayerEmbedding(normed(), draws=2)),
     "chunks": lambda: GradientMatchingBuffer(
@@ -45,6 +52,9 @@ BUFFERS = {
         24,
         RandomProjectionEmbedding(normed(), draws=2, dim=40),
         mode="fast",
+    ),
+    "growing head": lambda: GradientMatchingBuffer(
+        30, GrowingHeadEmbedding(growing(), draws=4), chunk_size=25
     ),
     "from the strategy": lambda: GradientMatchingBuffer(20),
     "local": lambda: GradientMatchingBuffer(20, "local"),
