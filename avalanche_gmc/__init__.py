@@ -13,10 +13,13 @@ from avalanche_gmc.dictionary import (
     ShardedDictionary,
 )
 from avalanche_gmc.embedding import (
+    GradientEmbedding,
     LastLayerEmbedding,
     LocalEmbedding,
     RandomProjectionEmbedding,
+    SelectOutput,
 )
+from avalanche_gmc.initialization import Redrawn
 from avalanche_gmc.metrics import coreset_metrics
 from avalanche_gmc.plugins import CoresetGDumbPlugin, CoresetReplayPlugin
 from avalanche_gmc.pursuit import Coreset, orthogonal_matching_pursuit
@@ -31,12 +34,15 @@ __all__ = [
     "DenseDictionary",
     "Dictionary",
     "FacilityLocationBuffer",
+    "GradientEmbedding",
     "GradientMatchingBuffer",
     "GreedyClassBalancedBuffer",
     "LastLayerDictionary",
     "LastLayerEmbedding",
     "LocalEmbedding",
     "RandomProjectionEmbedding",
+    "Redrawn",
+    "SelectOutput",
     "ShardedDictionary",
     "SlidingWindowBuffer",
     "coreset_metrics",

@@ -20,6 +20,7 @@ from avalanche_gmc.embedding import (
     LocalEmbedding,
     RandomProjectionEmbedding,
 )
+from avalanche_gmc.embedding.fewer_features import FewerFeatures
 from avalanche_gmc.exemplars.values import digest
 from avalanche_gmc.initialization import Redrawn
 
@@ -31,16 +32,16 @@ DEFAULT_EMBEDDING = LAST_LAYER
 
 PAPERS_DRAWS, FEWEST_DRAWS = 4, 2
 
-PLENTY_OF_DIMENSIONS = 20
-"""Dimensions per exemplar above which more draws cost time and do not choose better: fewer than the
-paper's are taken then."""
-
 GOOD_DIMENSIONS, DRAWS_FOR_GOOD = 10, 16
 """Dimensions per exemplar that pay, and the most draws to spend on them. With fewer dimensions the
 last layer is matched before the memory is full, and the last picks mean little."""
 
 NEEDED_DIMENSIONS, DRAWS_FOR_NEEDED = 2, 64
 """The same for what a memory must have to be better than a random one."""
+
+PLENTY_OF_DIMENSIONS, ALWAYS_USEFUL = 20, 4000
+"""Dimensions per exemplar, and for the smallest memories in all, beyond which more cost time and do
+not choose better: draws, down to 2, and then features are reduced to these."""
 
 _KINDS: dict[str, Any] = {
     LAST_LAYER: LastLayerEmbedding,
@@ -112,13 +113,15 @@ class EmbeddingChoice:
         if self._model_factory is not None and not self.is_local:
             model = self._model_factory
         options: dict[str, Any] = {"loss": _per_example_loss(strategy), "seed": self._seed}
+        # The memory may have been resized since its embedding was built.
+        state = self._saved_state or {"dim": max(PLENTY_OF_DIMENSIONS * size, ALWAYS_USEFUL)}
         if self._kind == LAST_LAYER:
-            # The memory may have been resized since its embedding was built.
-            state = self._saved_state or {}
             options["draws"] = state.get("draws") or last_layer_draws(model, size)
         # The strategy's model may have been trained since it was made.
         keep = self._kind == LOCAL or not isinstance(model, nn.Module)
         embedding = _KINDS[self._kind](model if keep else Redrawn(model), **options)
+        if self._kind == LAST_LAYER and "dim" in state and embedding.dim > state["dim"]:
+            embedding = FewerFeatures(embedding, state["dim"])
         if self._saved_state is not None:
             embedding.load_state_dict(self._saved_state)
         return embedding

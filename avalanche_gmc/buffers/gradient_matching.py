@@ -25,8 +25,8 @@ from avalanche_gmc.collectives import OneRank
 from avalanche_gmc.embedding import GradientEmbedding
 from avalanche_gmc.exemplars import Exemplars
 from avalanche_gmc.exemplars.values import digest
+from avalanche_gmc.pursuit import Mode
 
-Mode = Literal["exact", "fast"]
 Target = Literal["stream", "balanced"]
 
 
@@ -57,8 +57,9 @@ class GradientMatchingBuffer(OwningBuffer):
         built from the strategy's model and criterion at the first update; or ``"local"``, gradients
         at the current weights, where the exemplars are embedded again at every update and stand for
         the past (a given :class:`LocalEmbedding` does the same). None is ``"last-layer"``, which
-        costs less than projections and chooses as well if it has about ten dimensions per
-        exemplar: see :func:`~avalanche_gmc.buffers.embedding_choice.last_layer_draws`.
+        costs less than projections and chooses as well if it has ten to twenty dimensions per
+        exemplar: it takes the paper's 4 draws, up to 64 where these have too few dimensions, and
+        2 draws and fewer features where they have too many.
     :param target: what the weighted exemplars shall match. "stream", the paper's: the sum over all
         N examples seen; a weight says how many of them an exemplar stands for. "balanced": N times
         the mean of the class means, for streams in which some classes have many more examples

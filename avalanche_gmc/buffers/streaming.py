@@ -29,7 +29,7 @@ from avalanche_gmc.buffers.own_span import in_own_span
 from avalanche_gmc.buffers.sharing import split
 from avalanche_gmc.collectives import OneRank
 from avalanche_gmc.exemplars import Exemplars
-from avalanche_gmc.pursuit import orthogonal_matching_pursuit
+from avalanche_gmc.pursuit import Mode, orthogonal_matching_pursuit
 
 PENDING_PART = 4
 """A pursuit begins when as many examples are pending as a quarter of the memory."""
@@ -38,7 +38,7 @@ SMALLEST_WITH_PENDING = 32
 """In smaller memories no example is pending: their pursuit is a matter of milliseconds."""
 
 
-def absorb(memory: Memory, chunk: Chunk, max_size: int, mode: str) -> Memory:
+def absorb(memory: Memory, chunk: Chunk, max_size: int, mode: Mode) -> Memory:
     """The memory after new examples.
 
     :param mode: of :func:`orthogonal_matching_pursuit`.
@@ -53,7 +53,7 @@ def absorb(memory: Memory, chunk: Chunk, max_size: int, mode: str) -> Memory:
     return _select(seen, chunk, max_size, mode, chunk.ranks)
 
 
-def without_pending(memory: Memory, max_size: int, mode: str, ranks: OneRank) -> Memory:
+def without_pending(memory: Memory, max_size: int, mode: Mode, ranks: OneRank) -> Memory:
     """The memory with at most `max_size` exemplars, none of which is pending."""
     if len(memory) <= max_size and (memory.is_complete or not len(memory.pending)):
         return memory
@@ -66,7 +66,7 @@ def pending_limit(max_size: int) -> int:
 
 
 def _select(
-    memory: Memory, chunk: Chunk | None, max_size: int, mode: str, ranks: OneRank
+    memory: Memory, chunk: Chunk | None, max_size: int, mode: Mode, ranks: OneRank
 ) -> Memory:
     stored, target = memory.picked.concat(memory.pending), memory.seen.target
     atoms = None if stored.embeddings is None else split(stored.embeddings, ranks)

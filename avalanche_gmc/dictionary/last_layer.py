@@ -7,9 +7,7 @@ Letters: N atoms, D dimensions, b vectors at once, m chosen atoms, S draws, K ou
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from typing_extensions import Self
@@ -26,9 +24,6 @@ from avalanche_gmc.dictionary.products import inner_products
 
 CHUNK_ELEMENTS = 2**23
 """Temporaries stay below this many numbers (32 MiB of float32)."""
-
-FEW_OUTPUTS = 4
-"""Up to this many, one product with a vector for each is faster than one with a matrix."""
 
 
 class LastLayerDictionary(Dictionary):
@@ -87,18 +82,6 @@ class LastLayerDictionary(Dictionary):
                 errors = errors[start:stop].T[:, None]
                 result[:, start:stop] += (mixed.view(outputs, count, -1) * errors).sum(dim=0)
         return result[0] if vectors.ndim == 1 else result.T
-
-    def correlate_numpy(self, vector: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        errors, features = self.errors.numpy(), self.features.numpy()
-        matrices = vector.reshape(errors.shape[0], errors.shape[2], features.shape[2])
-        result = np.zeros(self.num_atoms, dtype=vector.dtype)
-        for e, f, matrix in zip(errors, features, matrices, strict=True):
-            if len(matrix) <= FEW_OUTPUTS:
-                for output, row in enumerate(matrix):
-                    result += e[:, output] * (f @ row)
-            else:
-                result += np.einsum("nk,nk->n", e, f @ matrix.T)
-        return result
 
     def norms(self) -> Tensor:
         draws = zip(self.errors, self.features, strict=True)

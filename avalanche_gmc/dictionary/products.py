@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -16,14 +18,13 @@ def inner_products(few: Tensor, many: Tensor) -> Tensor:
         return few @ many.T
     if few.numel() == 0 or many.numel() == 0 or not many.is_contiguous():
         return few @ many.T
-    product: Tensor = _ONE_DNN(few.contiguous(), many, None, "none", [], "")
-    return product
+    return _ONE_DNN(few.contiguous(), many, None, "none", [], "")
 
 
-def _one_dnn() -> object | None:
+def _one_dnn() -> Callable[..., Tensor] | None:
     """The kernel, if this build of torch has it and it gives the right answer."""
     try:
-        kernel = torch.ops.mkldnn._linear_pointwise
+        kernel: Callable[..., Tensor] = torch.ops.mkldnn._linear_pointwise
         rows = torch.arange(12.0).view(3, 4)
         answer = kernel(rows[:2].contiguous(), rows, None, "none", [], "")
         return kernel if torch.equal(answer, rows[:2] @ rows.T) else None

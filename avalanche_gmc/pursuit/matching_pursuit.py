@@ -36,7 +36,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from avalanche_gmc.dictionary import DenseDictionary, Dictionary, ShardedDictionary
+from avalanche_gmc.dictionary import DenseDictionary, Dictionary
 from avalanche_gmc.dictionary.base import plain_arithmetic
 from avalanche_gmc.pursuit.progress import Progress, progress_bar
 from avalanche_gmc.pursuit.scoreboard import Scoreboard
@@ -107,10 +107,12 @@ def orthogonal_matching_pursuit(
     :raises ValueError: if the input is not usable; the message names the offender.
     """
     given = dictionary if isinstance(dictionary, Dictionary) else DenseDictionary(dictionary)
-    goal = torch.as_tensor(target).detach()
-    quick = mode == "exact" and not isinstance(given, ShardedDictionary) and is_light(given)
-    small = isinstance(size, int) and size <= QUICK_SIZE
-    with one_thread() if quick and small else nullcontext():
+    goal = _as_tensor(target)
+    light = is_light(given)
+    if light and not isinstance(given, DenseDictionary):
+        given = DenseDictionary(given.rows(torch.arange(len(given))))
+    few = isinstance(size, int) and size <= QUICK_SIZE
+    with one_thread() if light and few else nullcontext():
         return _select(given, goal, size, mode, nonnegative, tolerance, progress)
 
 
@@ -123,7 +125,6 @@ def _select(
     tolerance: float,
     progress: bool | None,
 ) -> Coreset:
-
     def prepare() -> tuple[Scoreboard, int]:
         _check_options(mode, tolerance)
         number = _checked_size(given, size)
@@ -246,6 +247,13 @@ def _fill_with_zero_atoms(
         residual_norm=coreset.residual_norm if len(coreset) else unmatched,
         residual_trace=torch.cat([coreset.residual_trace, last.expand(missing)]),
     )
+
+
+def _as_tensor(target: Any) -> Tensor:
+    if not isinstance(target, (Tensor, np.ndarray)):
+        kind = type(target).__name__
+        raise ValueError(f"target must be a tensor or a NumPy array, got {kind}.")
+    return torch.as_tensor(target).detach()
 
 
 def _check_options(mode: str, tolerance: float) -> None:

@@ -108,13 +108,14 @@ class Scoreboard:
         """Of all atoms, a new tensor: N; −inf for those that are no candidates."""
         return self._correlations.masked_fill(~self._eligible, -torch.inf)
 
-    def restart(self, residual: Tensor) -> None:
+    def restart(self, residual: Tensor, *, by_numpy: bool = False) -> None:
         """Begin a sweep over the atoms not picked so far.
 
         :param residual: D.
+        :param by_numpy: see :meth:`advance`.
         """
         self._eligible = self._unpicked.clone()
-        self.advance(residual)
+        self.advance(residual, by_numpy=by_numpy)
 
     def advance(self, residual: Tensor, *, by_numpy: bool = False) -> None:
         """Score all atoms against a residual: D.

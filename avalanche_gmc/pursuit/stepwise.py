@@ -2,9 +2,8 @@
 
 Letters: N atoms, D dimensions, k vectors of the basis, b picks so far.
 
-Where a product of the dictionary with one vector is cheap, because the dictionary is small or has
-structure, or where picks on trial among a few candidates are mostly wrong, nothing beats it. Two
-ways to score:
+Where a product of the dictionary with one vector is cheap, because the dictionary is small, or
+where picks on trial among a few candidates are mostly wrong, nothing beats it. Two ways to score:
 
 - in the precision of the atoms: the picks are right. Everything is NumPy's, whose matrix–vector
   products were two to four times as fast as torch's on the machine that was tried, and torch has
@@ -25,14 +24,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from avalanche_gmc.dictionary import DenseDictionary, Dictionary
+from avalanche_gmc.dictionary import Dictionary, ShardedDictionary
 from avalanche_gmc.pursuit.basis import Basis
 from avalanche_gmc.pursuit.scoreboard import DEPENDENT, Scoreboard
 
 Array = NDArray[Any]
 
-SMALL_BYTES = 2**25
-"""A dictionary of at most 32 MiB about fits a cache: scoring all atoms costs less than a round."""
+SMALL_BYTES = 2**26
+"""Up to 64 MiB of dense atoms, scoring all of them costs less than a round of trials."""
 RESCORED = 32
 """How many of the best atoms by a rounded score are scored again."""
 FAR = 0.5
@@ -69,7 +68,6 @@ class Stepwise:
         self._basis = basis
         self._inverse_norms = board.inverse_norms.cpu().numpy()
         self._rounded_atoms: Tensor | None = None
-        self._dense: Array | None = None
 
     def picks(self, residual: Tensor, limit: int, stop: float) -> Steps:
         """The next picks, at most ``limit``; fewer if a tie has to be broken first.
@@ -137,21 +135,8 @@ class Stepwise:
 
     def _row(self, index: int) -> Array:
         """An atom at unit length: D."""
-        atoms = self._dense_atoms()
-        if atoms is None:
-            atoms = self._board.dictionary.rows(torch.tensor([index])).numpy()
-            return np.asarray(atoms[0] * self._inverse_norms[index])
-        return np.asarray(atoms[index] * self._inverse_norms[index])
-
-    def _dense_atoms(self) -> Array | None:
-        """The atoms as they are, N×D, if that is a small matrix or what the dictionary holds."""
-        dictionary = self._board.dictionary
-        if isinstance(dictionary, DenseDictionary):
-            return dictionary.atoms.numpy()
-        size = dictionary.num_atoms * dictionary.dim * dictionary.dtype.itemsize
-        if self._dense is None and size <= SMALL_BYTES:
-            self._dense = dictionary.rows(torch.arange(dictionary.num_atoms)).numpy()
-        return self._dense
+        row = self._board.dictionary.rows(torch.tensor([index]))[0].numpy()
+        return np.asarray(row * self._inverse_norms[index])
 
     def _outside(
         self, atom: Array, basis: Array, near: Array
@@ -189,10 +174,7 @@ class Stepwise:
         """Of all atoms: N."""
         if not self.rounded:
             vector = residual.astype(self._inverse_norms.dtype)
-            atoms = self._dense_atoms()
-            scores = (
-                self._board.dictionary.correlate_numpy(vector) if atoms is None else atoms @ vector
-            )
+            scores = self._board.dictionary.correlate_numpy(vector)
             scores *= self._inverse_norms
             return scores
         board = self._board
@@ -216,11 +198,10 @@ class Stepwise:
 
 
 def is_light(atoms: Dictionary) -> bool:
-    """Whether scoring all atoms against one vector is cheap: a small or structured dictionary on
-    the CPU."""
-    dense = atoms.num_atoms * atoms.dim * atoms.dtype.itemsize
-    small = atoms.nbytes <= SMALL_BYTES or atoms.nbytes < dense / 2
-    return small and atoms.device.type == "cpu"
+    """Whether scoring all atoms against one vector is cheap: a small dictionary on the CPU."""
+    size = atoms.num_atoms * atoms.dim * atoms.dtype.itemsize
+    whole = not isinstance(atoms, ShardedDictionary)
+    return whole and size <= SMALL_BYTES and atoms.device.type == "cpu"
 
 
 @contextmanager

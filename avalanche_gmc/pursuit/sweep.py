@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from avalanche_gmc.pursuit.basis import Basis
-from avalanche_gmc.pursuit.candidates import Candidates
+from avalanche_gmc.pursuit.candidates import CANDIDATES_PER_PICK, Candidates
 from avalanche_gmc.pursuit.scoreboard import Scoreboard
 from avalanche_gmc.pursuit.stepwise import Stepwise, can_round, is_light, one_thread
 from avalanche_gmc.pursuit.triangle import Triangle
@@ -66,7 +66,7 @@ class Sweep:
         self._rounds_by_steps = 0
         on_cpu = dictionary.device.type == "cpu"
         self._may_step = mode == "exact" and board.is_whole and on_cpu
-        self._is_light = self._may_step and is_light(dictionary)
+        self._is_light = board.is_whole and is_light(dictionary)
         rounded = not self._is_light and on_cpu and can_round(dictionary)
         self._stepwise = Stepwise(board, self.basis, rounded=rounded)
 
@@ -80,11 +80,11 @@ class Sweep:
 
         :param report: told, after every round, how many picks it made and what residual is left.
         """
-        self._board.restart(self._residual)
         with one_thread() if self._is_light else nullcontext():
+            self._board.restart(self._residual, by_numpy=self._is_light)
             while self.residual_norm > self._stop and self.basis.size < self.basis.capacity:
                 before = self.basis.size
-                by_steps = self._is_light or self._rounds_by_steps > 0
+                by_steps = self._may_step and (self._is_light or self._rounds_by_steps > 0)
                 if not (self._steps() if by_steps else self._trial()):
                     return
                 report(self.basis.size - before, self.residual_norm)
@@ -108,6 +108,8 @@ class Sweep:
         """A round of picks on trial among the candidates; False if no atom is left."""
         if self._candidates is None:
             most = min(MOST_CANDIDATES[self._mode], 4 * self.basis.capacity)
+            if self._mode == "fast":
+                most = min(most, CANDIDATES_PER_PICK * self._limit())
             self._candidates = Candidates(self._board, self.basis, max(FEWEST_CANDIDATES, most))
         positions = self._candidates.picks(self._limit(), self._known)
         if len(positions) == 0:

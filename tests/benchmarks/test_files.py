@@ -4,9 +4,6 @@ import errno
 import io
 import os
 import pickle
-import subprocess
-import sys
-import textwrap
 from pathlib import Path
 
 import pytest
@@ -15,7 +12,7 @@ from benchmark_rows import rows_for
 
 from benchmarks.__main__ import main
 from benchmarks.files import append_whole, read_sealed, write_sealed, write_whole
-from benchmarks.grid import runner, selection
+from benchmarks.grid import runner, selection, workers
 from benchmarks.grid.cells import make_cells, make_groups
 from benchmarks.grid.rows import ResultsFile, write_rows
 from benchmarks.grid.selection import Selected
@@ -124,41 +121,31 @@ def test_a_row_that_does_not_fit_leaves_the_others(tmp_path, monkeypatch):
     assert len(file.rows()) == 2
 
 
-def test_a_run_whose_rows_do_not_fit_ends_with_1(tmp_path):
-    """The whole command under a limit of 2 kB per file: it must not count what is not there."""
-    script = textwrap.dedent(
-        """
-        import sys
-        from pathlib import Path
-        from benchmarks.__main__ import main
-        from benchmarks.grid import runner, workers
+def test_a_run_whose_rows_do_not_fit_ends_with_1(tmp_path, monkeypatch, capsys):
+    """The whole command where files end at 2 kB: it must not count what is not there."""
 
-        def run_grid_here(groups, *, jobs, threads, results, root):
-            import resource
-            resource.setrlimit(resource.RLIMIT_FSIZE, (2048, 2048))
-            for group in groups:
-                try:
-                    runner.run_group(group, results, root)
-                except runner.CellError as error:
-                    raise workers.GridStopped(str(error)) from None
+    def limited(handle, content):
+        room = 2048 - os.fstat(handle).st_size
+        if room <= 0:
+            raise OSError(errno.EFBIG, "File too large")
+        return os_write(handle, bytes(content)[:room])
 
-        workers.run_grid = run_grid_here
-        sys.exit(main(sys.argv[1:]))
-        """
-    )
-    options = (
-        "--streams digits --methods reservoir --memory-sizes 5 6 7 8 9 10 --seeds 0 --epochs 1"
-    )
-    command = ["run", "gdumb", *options.split(), "--train-fraction", "0.3"]
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", script, *command, "--results", str(tmp_path)],
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 1, done.stderr
-    assert "File too large" in done.stderr and "Traceback" not in done.stderr
-    text = (tmp_path / "gdumb.csv").read_text() if (tmp_path / "gdumb.csv").exists() else "\n"
-    assert text.endswith("\n") and len(text) <= 2048
+    def run_grid_here(groups, *, jobs, threads, results, root):
+        monkeypatch.setattr(os, "write", limited)
+        for group in groups:
+            workers.work(group, results, root)
+
+    monkeypatch.setattr(workers, "run_grid", run_grid_here)
+    monkeypatch.setattr(runner, "save", lambda *_: None)  # kept memories are larger than that
+    sizes = [str(size) for size in range(5, 25)]
+    options = ["--streams", "digits", "--methods", "reservoir", "--seeds", "0", "--epochs", "1"]
+    command = ["run", "gdumb", *options, "--train-fraction", "0.3", "--memory-sizes", *sizes]
+    assert main([*command, "--results", str(tmp_path)]) == 1
+    error = capsys.readouterr().err
+    assert "File too large" in error and "Traceback" not in error
+    file = ResultsFile(tmp_path / "gdumb.csv")
+    assert 0 < len(file.rows()) < len(sizes)
+    assert file.path.read_text().endswith("\n")
 
 
 def test_a_folder_that_cannot_be_written_ends_with_1(tmp_path, capsys):

@@ -1,5 +1,6 @@
 """How many draws a memory takes when it builds its embedding itself."""
 
+import pickle
 import warnings
 from types import SimpleNamespace
 
@@ -10,7 +11,8 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from avalanche_gmc import GradientMatchingBuffer, LastLayerEmbedding
-from avalanche_gmc.buffers.embedding_choice import last_layer_draws
+from avalanche_gmc.buffers.embedding_choice import ALWAYS_USEFUL, last_layer_draws
+from avalanche_gmc.embedding.fewer_features import FEWEST_FEATURES, FewerFeatures
 
 FEATURES, CLASSES = 5, 2
 PER_DRAW = 2 * (9 + 1)
@@ -95,3 +97,43 @@ def test_no_warning_where_there_is_no_reason(size, draws):
         warnings.simplefilter("error")
         buffer = GradientMatchingBuffer(size, embedding)
         buffer.update_from_dataset(examples(60), SimpleNamespace(model=model()))
+
+
+def wide() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(FEATURES, 3000), nn.ReLU(), nn.Linear(3000, CLASSES))
+
+
+def test_a_wide_layer_has_fewer_features_the_same_after_a_checkpoint():
+    strategy, buffer = SimpleNamespace(model=wide()), GradientMatchingBuffer(30)
+    buffer.update_from_dataset(examples(60), strategy)
+    # 2 draws of 2·3001 dimensions are 12,004.
+    assert buffer.target.shape == (ALWAYS_USEFUL,)
+    twin = GradientMatchingBuffer(99)
+    twin.load_state_dict(pickle.loads(pickle.dumps(buffer.state_dict())))
+    third = pickle.loads(pickle.dumps(buffer))
+    buffer.resize(None, 20)
+    for memory in (twin, third):
+        memory.resize(None, 20)
+    for memory in (buffer, twin, third):
+        memory.update_from_dataset(examples(50, number=1), strategy)
+    assert contents(twin) == contents(buffer) == contents(third)
+    twin.resize(None, 500)
+    twin.update_from_dataset(examples(400, number=2), strategy)
+    assert twin.target.shape == (ALWAYS_USEFUL,)
+
+
+def test_fewer_features_keep_the_inner_products():
+    inner = LastLayerEmbedding(wide(), draws=2)
+    few = FewerFeatures(LastLayerEmbedding(wide(), draws=2), 4000)
+    full, less = (embedding.embed(examples(40)) for embedding in (inner, few))
+    assert (less.dim, few.dim) == (4000, 4000)
+    every = torch.arange(40)
+    grams = [rows @ rows.T for rows in (full.rows(every), less.rows(every))]
+    assert float((grams[1] - grams[0]).norm() / grams[0].norm()) < 0.05
+    narrow = FewerFeatures(LastLayerEmbedding(wide(), draws=2), 10)
+    assert narrow.embed(examples(3)).dim == 2 * CLASSES * FEWEST_FEATURES
+    same = FewerFeatures(LastLayerEmbedding(model(), draws=2), 10)
+    assert same.embed(examples(3)).dim == 2 * PER_DRAW
+    with pytest.raises(ValueError, match="dim=4000"):
+        narrow.load_state_dict(few.state_dict())

@@ -29,6 +29,7 @@ from avalanche_gmc.buffers.baselines import (
     KCenterBuffer,
     KMeansPlusPlusBuffer,
 )
+from avalanche_gmc.buffers.baselines.bilevel import bilevel
 from avalanche_gmc.buffers.baselines.geometry import layer_features
 from avalanche_gmc.buffers.baselines.k_center import k_center
 from avalanche_gmc.embedding import LastLayerEmbedding, LocalEmbedding, RandomProjectionEmbedding
@@ -280,13 +281,20 @@ def test_grad_match_weighs_each_class_by_what_was_seen_of_it(embedding):
     assert float(buffer.weights.min()) >= 0
 
 
-def test_bilevel_remembers_the_past_by_what_it_stands_for():
-    """A few new examples of one class must not crowd out the many of all classes."""
-    buffer = BilevelBuffer(24, LastLayerEmbedding(mlp(CLASSES)))
+def test_bilevel_counts_exemplars_for_what_they_stand_for():
+    embedding = LastLayerEmbedding(mlp(CLASSES))
+    buffer = BilevelBuffer(24, embedding, ridge=0.3)
     buffer.update_from_dataset(dataset(range(CLASSES), 300))
-    buffer.update_from_dataset(dataset([0], 30, seed=1))
-    assert min(buffer.class_counts.values()) >= 2
-    assert max(buffer.class_counts.values()) <= 8
+    new = dataset([0], 30, seed=1)
+    candidates = examples(buffer.buffer) + examples(new)
+    buffer.update_from_dataset(new)
+    labels = torch.tensor([y for _, y in candidates])
+    atoms = embedding.embed(torch.stack([x for x, _ in candidates]), labels)
+    features = atoms.features.transpose(0, 1).flatten(1).double()
+    features /= features.square().sum(dim=1).mean().sqrt()
+    stands_for = torch.tensor([300 / 24] * 24 + [1.0] * 30).double()
+    picks = bilevel(features, functional.one_hot(labels).double(), stands_for, 24, 0.3)
+    assert inputs(buffer) == [tuple(candidates[pick][0].tolist()) for pick in picks]
 
 
 def test_k_center_covers_everything_seen():

@@ -305,6 +305,14 @@ def pursue_badly(rank: int, ranks: int, what: str) -> None:
         ids = torch.arange(15)
     if what == "falling ids":
         ids = torch.arange(15 * rank, 15 * rank + 15).flip(0)
+    if what == "ids of equal sums":
+        # 1 + 2 + 3 + 6 + 1 + 2 + 6 is the sum of 0 to 6, and so are the squares' sums.
+        local = DenseDictionary(atoms[: 4 - rank])
+        ids = torch.tensor([[1, 2, 3, 6], [1, 2, 6]][rank])
+    if what == "ids outside" and different:
+        ids = torch.arange(16, 31)
+    if what == "ids outside" and not different:
+        ids = torch.arange(15)
     shards = ShardedDictionary(local, ids=ids)
     orthogonal_matching_pursuit(shards, target, size)
 
@@ -322,6 +330,8 @@ def pursue_badly(rank: int, ranks: int, what: str) -> None:
         ("no dictionary", "rank 1: the local part must be a dictionary"),
         ("overlapping ids", "must be 0 to 29, each once"),
         ("falling ids", "rank 0: ids must ascend"),
+        ("ids of equal sums", "must be 0 to 6, each once"),
+        ("ids outside", "must be 0 to 29, each once"),
     ],
 )
 def test_all_ranks_refuse_with_the_same_words(pair, what, message):

@@ -21,7 +21,7 @@ from avalanche_gmc.embedding import (
 from avalanche_gmc.embedding.checksum import checksum, same_checksum
 from avalanche_gmc.embedding.draws import Draws
 from avalanche_gmc.initialization import Redrawn, fresh_draws
-from benchmarks.models import cnn, mlp
+from benchmarks.streams.models import cnn, mlp
 
 SHAPE = (1, 16, 16)
 KINDS: dict[str, Callable[..., GradientEmbedding]] = {

@@ -331,6 +331,84 @@ def test_a_numpy_integer_is_a_size():
     )
 
 
+def test_pairs_of_opposite_atoms_end():
+    generator = torch.Generator().manual_seed(1)
+    atoms = torch.randn(100, 32, generator=generator)
+    atoms[:, :16] = 0
+    atoms = torch.cat([atoms, -atoms])
+    target = torch.randn(32, generator=generator)
+    coreset = orthogonal_matching_pursuit(atoms, target, 200)
+    best = nnls(atoms.double().T.numpy(), target.double().numpy())[1] / float(target.norm())
+    assert sorted(coreset.indices.tolist()) == list(range(200))
+    assert coreset.residual_norm == pytest.approx(best, rel=1e-4)
+
+
+@MODES
+@pytest.mark.parametrize("kind", ["dense", "last layer"])
+def test_autocast_and_gradients_change_nothing(mode, kind):
+    atoms, target = random_problem((60, 24), seed=18, dtype=torch.float32)
+    dictionary = DenseDictionary(atoms)
+    if kind == "last layer":
+        errors, features = torch.randn(2, 60, 3), torch.randn(2, 60, 4)
+        dictionary = LastLayerDictionary(errors, features)
+        target = dictionary.sum()
+    expected = orthogonal_matching_pursuit(dictionary, target, 20, mode=mode)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        actual = orthogonal_matching_pursuit(dictionary, target, 20, mode=mode)
+        torch.testing.assert_close(dictionary.sum(), target.double(), rtol=1e-6, atol=1e-6)
+    assert torch.equal(actual.indices, expected.indices)
+    assert torch.equal(actual.weights, expected.weights)
+
+
+@MODES
+def test_atoms_that_require_gradients(mode):
+    atoms, target = random_problem((60, 24), seed=18, dtype=torch.float32)
+    expected = orthogonal_matching_pursuit(atoms, target, 20, mode=mode)
+    actual = orthogonal_matching_pursuit(
+        atoms.requires_grad_(), target.requires_grad_(), 20, mode=mode
+    )
+    assert torch.equal(actual.indices, expected.indices)
+    assert not actual.weights.requires_grad
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16], ids=str)
+def test_numpy_atoms_and_targets(dtype):
+    atoms, target = random_problem((30, 10), seed=19)
+    atoms, target = atoms.numpy().astype(dtype), target.numpy().astype(dtype)
+    coreset = orthogonal_matching_pursuit(atoms, target, 5)
+    expected = orthogonal_matching_pursuit(
+        torch.from_numpy(atoms.astype(np.float64)), torch.from_numpy(target).double(), 5
+    )
+    assert coreset.indices.tolist() == expected.indices.tolist()
+
+
+@MODES
+@pytest.mark.parametrize(
+    ("dtype", "scale"),
+    [
+        (torch.float64, 1e160),
+        (torch.float64, 1e-200),
+        (torch.float32, 1e37),
+        (torch.float32, 1e-30),
+    ],
+)
+def test_atoms_of_extreme_scale(mode, dtype, scale):
+    atoms, _ = random_problem((50, 20), seed=20, dtype=dtype)
+    target = atoms.double().sum(dim=0)
+    plain = orthogonal_matching_pursuit(atoms, target, 12, mode=mode)
+    scaled = orthogonal_matching_pursuit(atoms * scale, target, 12, mode=mode)
+    assert torch.equal(plain.indices, scaled.indices)
+    torch.testing.assert_close(scaled.weights * scale, plain.weights, rtol=1e-4, atol=1e-9)
+    assert scaled.residual_norm == pytest.approx(plain.residual_norm, abs=1e-6)
+
+
+def test_a_zero_target_and_zero_atoms_match():
+    with pytest.warns(UserWarning, match="only 0 of the 3"):
+        coreset = orthogonal_matching_pursuit(torch.zeros(3, 2), torch.zeros(2), 2)
+    assert coreset.residual_norm == 0.0
+    assert coreset.residual_trace.tolist() == [0.0, 0.0]
+
+
 def spoiled(row: int, value: float) -> Tensor:
     atoms = torch.ones(5, 3)
     atoms[row, 1] = value
@@ -349,6 +427,9 @@ def spoiled(row: int, value: float) -> Tensor:
         (torch.ones(5, 3), torch.ones(3), 6, {}, "between 1 and the number of atoms, 5, got 6"),
         (torch.ones(5, 3), torch.ones(3), 2.0, {}, "size must be an integer"),
         (torch.ones(5, 3).long(), torch.ones(3), 1, {}, "float32 or float64, got torch.int64"),
+        (np.ones((5, 3), int), torch.ones(3), 1, {}, "float32 or float64, got torch.int64"),
+        ([[1.0, 2.0]], torch.ones(2), 1, {}, "a tensor or a NumPy array"),
+        (torch.ones(5, 3), [1.0, 1.0, 1.0], 1, {}, "target must be a tensor or a NumPy array"),
         (torch.ones(5, 3), torch.ones(3).long(), 1, {}, "target must be a floating-point"),
         (torch.ones(5), torch.ones(3), 1, {}, "matrix N×D"),
         (torch.ones(0, 3), torch.ones(3), 1, {}, "dictionary is empty"),
