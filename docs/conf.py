@@ -2,6 +2,7 @@
 
 import os
 import re
+import warnings
 from pathlib import Path
 
 # Examples are small; more threads would make their figures slower, and less repeatable.
@@ -9,9 +10,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from docutils import nodes
 from docutils.utils.math.latex2mathml import tex2mathml
-from sphinx_gallery.sorting import FileNameSortKey
 
-from avalanche_gmc import __version__
+import avalanche_gmc
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
@@ -19,7 +19,7 @@ ROOT = HERE.parent
 project = "avalanche-gmc"
 author = "The avalanche-gmc developers"
 copyright = author
-version = release = __version__
+version = release = avalanche_gmc.__version__
 extensions = [
     "myst_parser",
     "sphinx.ext.autodoc",
@@ -27,12 +27,11 @@ extensions = [
     "sphinx_gallery.gen_gallery",
 ]
 exclude_patterns = ["_build", "gallery", "examples/*.ipynb", "examples/*.py"]
-suppress_warnings = ["config.cache"]
 
 html_theme = "furo"
 html_title = f"avalanche-gmc {release}"
 html_static_path = ["_static"]
-html_css_files = ["tables.css"]
+html_css_files = ["site.css"]
 html_show_sphinx = False
 html_math_renderer = "mathml"
 
@@ -66,27 +65,33 @@ intersphinx_mapping = (
 )
 
 
-def seeds(gallery_conf, name):
-    """Each example begins with the same global random state."""
-    import torch
+def without_avalanche(show):
+    """What shows warnings, without those of Avalanche itself: they are not about the examples."""
 
-    torch.manual_seed(0)
+    def show_ours(message, category, filename, *rest, **options):
+        if "/avalanche/" not in filename:
+            show(message, category, filename, *rest, **options)
 
+    return show_ours
+
+
+warnings.showwarning = without_avalanche(warnings.showwarning)
 
 sphinx_gallery_conf = {
     "examples_dirs": "gallery",
     "gallery_dirs": "examples",
     "filename_pattern": r"\.py$",
-    "within_subsection_order": FileNameSortKey,
+    "within_subsection_order": "FileNameSortKey",
     "abort_on_example_error": True,
     "remove_config_comments": True,
     "show_signature": False,
     "min_reported_time": 1,
-    "reset_modules": ("matplotlib", seeds),
+    "reset_modules": ("matplotlib",),
 }
 
 COPIED = {
     "index": "README.md",
+    "experiments": "benchmarks/README.md",
     "results": "benchmarks/README.md",
     "contributing": "CONTRIBUTING.md",
     "changelog": "CHANGELOG.md",
@@ -102,6 +107,20 @@ def read_page(app, name, source):
         for file in files:
             app.env.note_dependency(file, docname=name)
         source[0] = "\n".join(with_links_of_the_site(file, page) for file in files)
+    if name in ("experiments", "results"):
+        before, after = source[0].split("\n## Results\n")
+        promoted = re.sub("^#(?=##+ )", "", after, flags=re.MULTILINE)
+        source[0] = before if name == "experiments" else f"# Results\n{promoted}"
+    if name == "api":
+        source[0] += names_without_a_section(source[0])
+
+
+def names_without_a_section(text):
+    """What is public and not on the page yet, so that the reference is always complete."""
+    names = [name for name in avalanche_gmc.__all__ if f":: avalanche_gmc.{name}\n" not in text]
+    kinds = {name: "class" if name[0].isupper() else "function" for name in names}
+    lines = [f".. auto{kind}:: avalanche_gmc.{name}" for name, kind in kinds.items()]
+    return "\n## More\n\n```{eval-rst}\n" + "\n".join(lines) + "\n```\n" if lines else ""
 
 
 def with_links_of_the_site(source, page):

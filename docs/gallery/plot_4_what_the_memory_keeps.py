@@ -72,6 +72,6 @@ for label in range(10):
 left.set(xlabel="experiences seen", ylabel="exemplars", title="by class")
 left.legend(title="class", fontsize=7, ncols=2, loc="center left", bbox_to_anchor=(1, 0.5))
 right.plot(steps, [snapshot[1] for snapshot in snapshots], marker="o", color="black")
-right.set(xlabel="experiences seen", ylabel="relative residual", title="what is not matched")
-right.set_ylim(0)
+right.set(xlabel="experiences seen", ylabel="relative residual", ylim=(0, 0.2))
+right.set_title("what is not matched")
 plt.show()
