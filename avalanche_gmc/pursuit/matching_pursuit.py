@@ -37,7 +37,7 @@ import torch
 from torch import Tensor
 
 from avalanche_gmc.dictionary import DenseDictionary, Dictionary
-from avalanche_gmc.dictionary.base import plain_arithmetic
+from avalanche_gmc.dictionary.base import without_autocast
 from avalanche_gmc.pursuit.progress import Progress, progress_bar
 from avalanche_gmc.pursuit.scoreboard import Scoreboard
 from avalanche_gmc.pursuit.sharded_scoreboard import scoreboard_of, start_together
@@ -71,7 +71,7 @@ class Coreset:
         return len(self.indices)
 
 
-@plain_arithmetic
+@without_autocast
 def orthogonal_matching_pursuit(
     dictionary: Dictionary | Tensor | np.ndarray[Any, Any],
     target: Tensor | np.ndarray[Any, Any],
