@@ -65,17 +65,12 @@ intersphinx_mapping = (
 )
 
 
-def without_avalanche(show):
-    """What shows warnings, without those of Avalanche itself: they are not about the examples."""
-
-    def show_ours(message, category, filename, *rest, **options):
-        if "/avalanche/" not in filename:
-            show(message, category, filename, *rest, **options)
-
-    return show_ours
+def format_warning(message, category, filename, *rest, _format=warnings.formatwarning):
+    """Nothing, for warnings of installed libraries: their paths are no part of an example."""
+    return "" if "site-packages" in filename else _format(message, category, filename, *rest)
 
 
-warnings.showwarning = without_avalanche(warnings.showwarning)
+warnings.formatwarning = format_warning
 
 sphinx_gallery_conf = {
     "examples_dirs": "gallery",
@@ -146,9 +141,12 @@ def with_links_of_the_site(source, page):
 
 
 def visit_math(self, node):
-    """Formulas as MathML, which browsers draw without scripts."""
+    """Formulas as MathML, which browsers draw without scripts.
+
+    Displayed ones are centred inline formulas: few fonts have what limits of sums need.
+    """
+    formula = tex2mathml(node.astext(), as_block=False)
     block = isinstance(node, nodes.math_block)
-    formula = tex2mathml(node.astext(), as_block=block)
     self.body.append(f'<div class="math">{formula}</div>' if block else formula)
     raise nodes.SkipNode
 
