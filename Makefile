@@ -16,7 +16,7 @@ DEPENDENCY_FILES := setup.cfg setup.py pyproject.toml constraints.txt
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-slow coverage lint format build clean distclean
+.PHONY: help setup demo test test-slow coverage lint format docs build clean distclean
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,11 +45,16 @@ format: $(STAMP) ## Fix what ruff can fix
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+docs: $(STAMP) ## Build the documentation into docs/_build/html, without a network
+	$(RUN) sphinx -W --keep-going -q -b html docs docs/_build/html
+
 build: $(STAMP) ## Build the source distribution and the wheel into dist/
 	$(RUN) build
+	$(RUN) twine check --strict dist/*
+	$(BIN)/check-wheel-contents dist/*.whl
 
 clean: ## Remove caches and build products
-	rm -rf build dist *.egg-info htmlcov .coverage .coverage.* .hypothesis
+	rm -rf build dist *.egg-info docs/_build docs/examples htmlcov .coverage .coverage.* .hypothesis
 	rm -rf .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
 

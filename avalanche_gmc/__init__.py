@@ -54,4 +54,4 @@ __all__ = [
     "report",
 ]
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

@@ -58,7 +58,7 @@ def test_everything_the_changelog_names_is_public():
     entries = (ROOT / "CHANGELOG.md").read_text()
     named = set(re.findall(r"`([A-Z][a-z]\w+|orthogonal_\w+)`", entries))
     assert len(named) >= 13
-    assert named - {"ReservoirSamplingBuffer"} <= set(avalanche_gmc.__all__)
+    assert named - {"ReplayPlugin", "ReservoirSamplingBuffer"} <= set(avalanche_gmc.__all__)
 
 
 def test_wheel_holds_the_typed_package_and_nothing_else(tmp_path):
@@ -131,7 +131,9 @@ def installed(tmp_path):
     return tmp_path
 
 
-@pytest.mark.parametrize("target", ["test", "demo", "lint", "build", "coverage", "test-slow"])
+@pytest.mark.parametrize(
+    "target", ["test", "demo", "lint", "docs", "build", "coverage", "test-slow"]
+)
 def test_make_installs_nothing_when_nothing_changed(installed, target):
     done = run("make", "-n", target, cwd=installed)
     assert done.returncode == 0, done.stderr
