@@ -24,6 +24,7 @@ from avalanche_gmc.initialization import Redrawn
 from avalanche_gmc.metrics import coreset_metrics
 from avalanche_gmc.plugins import CoresetGDumbPlugin, CoresetReplayPlugin
 from avalanche_gmc.pursuit import Coreset, orthogonal_matching_pursuit
+from avalanche_gmc.reporting import MemoryHistory, report
 from avalanche_gmc.strategies import CoresetGDumb, CoresetReplay
 
 __all__ = [
@@ -42,6 +43,7 @@ __all__ = [
     "LastLayerDictionary",
     "LastLayerEmbedding",
     "LocalEmbedding",
+    "MemoryHistory",
     "RandomProjectionEmbedding",
     "Redrawn",
     "SelectOutput",
@@ -49,6 +51,7 @@ __all__ = [
     "SlidingWindowBuffer",
     "coreset_metrics",
     "orthogonal_matching_pursuit",
+    "report",
 ]
 
 __version__ = "0.1.0"

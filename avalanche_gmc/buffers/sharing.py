@@ -44,8 +44,14 @@ def embed_part(data: AvalancheDataset, embedding: Any, ranks: OneRank) -> Dictio
             # On the data that one process would take, not on this rank's part of it.
             calibrate(data)
         part = data.subset(list(ranks.share(len(data))))
-    with embedding_bar(len(part), possible=ranks.rank == 0) as bar:
-        dictionary: Dictionary = embedding.embed(part if bar.disable else Counted(part, bar))
+    try:
+        with embedding_bar(len(part), possible=ranks.rank == 0) as bar:
+            dictionary: Dictionary = embedding.embed(part if bar.disable else Counted(part, bar))
+    except ValueError as error:
+        first = ranks.share(len(data)).start
+        if first == 0:
+            raise
+        raise ValueError(f"{error} (This rank counts from example {first}.)") from error
     return dictionary
 
 

@@ -24,7 +24,7 @@ from typing_extensions import Self
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-def plain_arithmetic(function: Function) -> Function:
+def without_autocast(function: Function) -> Function:
     """Run a function without gradients and in the precision of its tensors, whatever the caller's
     ``torch.autocast`` says."""
 

@@ -13,9 +13,9 @@ from avalanche_gmc.dictionary.base import (
     Dictionary,
     check_same,
     floating,
-    plain_arithmetic,
     row_norms,
     widest,
+    without_autocast,
 )
 from avalanche_gmc.dictionary.products import inner_products
 
@@ -54,7 +54,7 @@ class DenseDictionary(Dictionary):
     def nbytes(self) -> int:
         return self.atoms.nbytes
 
-    @plain_arithmetic
+    @without_autocast
     def correlate(self, vectors: Tensor) -> Tensor:
         vectors = vectors.to(self.atoms)
         if vectors.ndim == 1:

@@ -17,9 +17,9 @@ from avalanche_gmc.dictionary.base import (
     Dictionary,
     check_same,
     floating,
-    plain_arithmetic,
     row_norms,
     widest,
+    without_autocast,
 )
 from avalanche_gmc.dictionary.products import inner_products
 
@@ -68,7 +68,7 @@ class LastLayerDictionary(Dictionary):
     def nbytes(self) -> int:
         return self.errors.nbytes + self.features.nbytes
 
-    @plain_arithmetic
+    @without_autocast
     def correlate(self, vectors: Tensor) -> Tensor:
         # <e ⊗ f, V> = e · (V f): one product of the features with all vectors at once, then a
         # weighted sum over the K outputs.
@@ -89,7 +89,7 @@ class LastLayerDictionary(Dictionary):
         parts = [row_norms(errors) * row_norms(features) for errors, features in draws]
         return row_norms(torch.stack(parts, dim=1))
 
-    @plain_arithmetic
+    @without_autocast
     def rows(self, indices: Tensor) -> Tensor:
         errors, features = self.errors[:, indices], self.features[:, indices]
         return torch.einsum("smk,smh->mskh", errors, features).reshape(len(indices), self.dim)

@@ -175,9 +175,9 @@ class DrawsEmbedding(GradientEmbedding, Generic[Store]):
     def _check_targets(self, targets: Tensor, first: int) -> None:
         self._loss.check_targets(targets, self._num_outputs or 0, first)
 
-    @abstractmethod
     def _measure(self, draw: int, inputs: Tensor, targets: Tensor) -> None:
-        """What else is measured at a draw, on the first data."""
+        """Measure what else an embedding needs of a draw, on the first data."""
+        return None
 
     def _read(self, examples: Examples, where: slice | list[int]) -> tuple[Tensor, Tensor]:
         inputs, targets = examples.read(where)

@@ -22,10 +22,10 @@ def seeded(seed: int) -> Iterator[None]:
     """Seed the generators of torch, NumPy and Python inside the block; restore them after it."""
     python_state, numpy_state = random.getstate(), np.random.get_state()
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
-        torch.manual_seed(seed)
-        random.seed(seed)
-        np.random.seed(seed % 2**32)
         try:
+            torch.manual_seed(seed)
+            random.seed(seed)
+            np.random.seed(seed % 2**32)
             yield
         finally:
             random.setstate(python_state)

@@ -50,7 +50,7 @@ BUFFERS = {
     ),
     "projection": lambda: GradientMatchingBuffer(
         24,
-        RandomProjectionEmbedding(normed(), draws=2, dim=40, balance=True),
+        RandomProjectionEmbedding(normed(), draws=2, dim=40),
         mode="fast",
     ),
     "growing head": lambda: GradientMatchingBuffer(
@@ -253,6 +253,21 @@ def test_all_ranks_stop_and_keep_their_memory(pair, what, kind, message):
         assert message in str(error)
         assert untouched
         assert seen == 50
+
+
+def take_in_a_bad_label(rank: int) -> str:
+    buffer = GradientMatchingBuffer(10, LastLayerEmbedding(mlp, draws=1))
+    buffer.update_from_dataset(dataset([0, 1], 30))
+    data = dataset([0, 1], 28).concat(dataset([99], 2))
+    with pytest.raises(RankValueError) as refusal:
+        buffer.update_from_dataset(data)
+    return str(refusal.value)
+
+
+def test_an_example_is_named_by_where_its_rank_counts_from(pair):
+    first, second = pair.results(take_in_a_bad_label)
+    assert first == second
+    assert "This rank counts from example 15" in first
 
 
 def test_one_process_makes_no_call_to_torch_distributed(monkeypatch):
