@@ -197,9 +197,6 @@ class GrowingHeadEmbedding(DrawsEmbedding[_Store]):
             self._draws.calibrate(draw, inputs)
         return self.num_units
 
-    def _measure(self, draw: int, inputs: Tensor, targets: Tensor) -> None:
-        """Nothing else."""
-
     def _allocate(self, examples: int) -> _Store:
         shape = len(self._draws), examples, self._in_features + 1
         return _Store(torch.ones(shape, device=self._device), [])

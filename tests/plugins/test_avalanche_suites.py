@@ -8,6 +8,7 @@ fixed head, a growing head and a head per task. Streams, models and checks are o
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock
 
@@ -35,6 +36,7 @@ from avalanche_gmc import (
     GrowingHeadEmbedding,
     LastLayerEmbedding,
 )
+from avalanche_gmc.checkpointing import maybe_load_checkpoint, save_checkpoint
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*ignores the weights")
 
@@ -168,6 +170,30 @@ def test_gdumb_restarts_with_our_memory(name: str) -> None:
         strategy.train(experience)
     assert len(gdumb.storage_policy.buffer) == 50
     assert accuracy(strategy, stream.test_stream) > 0.6
+
+
+@pytest.mark.parametrize("name", ["growing", "several", "decorated"])
+def test_a_run_that_was_saved_goes_on_with_the_same_memory(name: str, tmp_path: Path) -> None:
+    make, task_labels = MODELS[name]
+    stream = benchmark(task_labels=task_labels).train_stream
+    replays = [CoresetReplayPlugin(30), CoresetReplayPlugin(30)]
+    whole, resumed = (strategy_of(make(), replay) for replay in replays)
+    for experience in stream[:2]:
+        whole.train(experience)
+    save_checkpoint(whole, tmp_path / "run")
+    resumed, trained = maybe_load_checkpoint(resumed, tmp_path / "run")
+    assert trained == 2
+    for strategy in (whole, resumed):
+        torch.manual_seed(1)
+        for experience in stream[2:]:
+            strategy.train(experience)
+    one, other = (
+        next(p for p in strategy.plugins if isinstance(p, CoresetReplayPlugin)).storage_policy
+        for strategy in (whole, resumed)
+    )
+    assert one is not other
+    assert torch.equal(one.target, other.target)
+    assert torch.equal(one.weights, other.weights)
 
 
 @pytest.mark.parametrize("embedding", [LastLayerEmbedding, GrowingHeadEmbedding])
