@@ -131,7 +131,9 @@ def installed(tmp_path):
     return tmp_path
 
 
-@pytest.mark.parametrize("target", ["test", "demo", "lint", "docs", "build", "coverage", "test-slow"])
+@pytest.mark.parametrize(
+    "target", ["test", "demo", "lint", "docs", "build", "coverage", "test-slow"]
+)
 def test_make_installs_nothing_when_nothing_changed(installed, target):
     done = run("make", "-n", target, cwd=installed)
     assert done.returncode == 0, done.stderr
