@@ -14,6 +14,7 @@ from avalanche_gmc.dictionary import (
 )
 from avalanche_gmc.embedding import (
     GradientEmbedding,
+    GrowingHeadEmbedding,
     LastLayerEmbedding,
     LocalEmbedding,
     RandomProjectionEmbedding,
@@ -23,6 +24,7 @@ from avalanche_gmc.initialization import Redrawn
 from avalanche_gmc.metrics import coreset_metrics
 from avalanche_gmc.plugins import CoresetGDumbPlugin, CoresetReplayPlugin
 from avalanche_gmc.pursuit import Coreset, orthogonal_matching_pursuit
+from avalanche_gmc.reporting import MemoryHistory, report
 from avalanche_gmc.strategies import CoresetGDumb, CoresetReplay
 
 __all__ = [
@@ -37,9 +39,11 @@ __all__ = [
     "GradientEmbedding",
     "GradientMatchingBuffer",
     "GreedyClassBalancedBuffer",
+    "GrowingHeadEmbedding",
     "LastLayerDictionary",
     "LastLayerEmbedding",
     "LocalEmbedding",
+    "MemoryHistory",
     "RandomProjectionEmbedding",
     "Redrawn",
     "SelectOutput",
@@ -47,6 +51,7 @@ __all__ = [
     "SlidingWindowBuffer",
     "coreset_metrics",
     "orthogonal_matching_pursuit",
+    "report",
 ]
 
 __version__ = "0.2.0"

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from avalanche.benchmarks import OnlineCLExperience
 from avalanche.evaluation import PluginMetric
-from avalanche.evaluation.metric_results import MetricValue
+from avalanche.evaluation.metric_results import MetricValue, TensorImage
 from avalanche.evaluation.metric_utils import get_metric_name
 from avalanche.logging import CSVLogger, InteractiveLogger, TextLogger
 
 from avalanche_gmc.buffers.base import class_counts as count_classes
 from avalanche_gmc.buffers.gradient_matching import effective_size as effective_size_of
+from avalanche_gmc.reporting.contact_sheet import contact_sheet as draw_contact_sheet
+from avalanche_gmc.reporting.policies import residual_of, storage_policies
 
 if TYPE_CHECKING:
     from avalanche.training.templates import SupervisedTemplate
@@ -29,6 +31,7 @@ def coreset_metrics(
     residual: bool = True,
     effective_size: bool = True,
     class_counts: bool = True,
+    contact_sheet: bool = False,
 ) -> list[PluginMetric]:
     """Metrics of the memories in a strategy, logged after each training experience.
 
@@ -45,6 +48,9 @@ def coreset_metrics(
     :param effective_size: ``(Σ w)² / Σ w²`` of the weights, ``Memory_EffectiveSize``; the number of
         exemplars if they have no weights.
     :param class_counts: the number of exemplars of each class, ``Memory_Class000`` and so on.
+    :param contact_sheet: a picture of the exemplars by class, heaviest first,
+        ``Memory_ContactSheet``, of memories of images; TensorBoard and W&B show it. An
+        ``EvaluationPlugin`` with ``collect_all=True`` keeps all of them.
     """
     wanted = {
         _size: size,
@@ -52,7 +58,8 @@ def coreset_metrics(
         _effective_size: effective_size,
         _class_counts: class_counts,
     }
-    return [MemoryMetric(measure) for measure, yes in wanted.items() if yes]
+    metrics: list[PluginMetric] = [MemoryMetric(measure) for measure, yes in wanted.items() if yes]
+    return [*metrics, ContactSheetMetric()] if contact_sheet else metrics
 
 
 class MemoryMetric(PluginMetric[dict[str, float]]):
@@ -71,11 +78,9 @@ class MemoryMetric(PluginMetric[dict[str, float]]):
         self._values = {}
 
     def after_training_exp(self, strategy: SupervisedTemplate) -> list[MetricValue]:
-        policies = storage_policies(strategy)
         # A class that has left the memory shows as 0, not as its last count.
         self._values = dict.fromkeys(self._values, 0)
-        for number, policy in enumerate(policies, start=1):
-            prefix = "Memory" if len(policies) == 1 else f"Memory{number}"
+        for prefix, policy in _named_policies(strategy).items():
             for name, value in self._measure(policy).items():
                 self._values[f"{prefix}_{name}"] = value
         for logger in _loggers(strategy, CSVLogger):
@@ -101,12 +106,42 @@ class MemoryMetric(PluginMetric[dict[str, float]]):
         return f"Memory{self._measure.__name__}"
 
 
-def storage_policies(strategy: SupervisedTemplate) -> list[Any]:
-    """The distinct storage policies of a strategy and its plugins."""
-    owners = [strategy, *getattr(strategy, "plugins", [])]
-    policies = [getattr(owner, "storage_policy", None) for owner in owners]
-    found = {id(policy): policy for policy in policies if hasattr(policy, "buffer")}
-    return list(found.values())
+class ContactSheetMetric(PluginMetric[dict[str, TensorImage]]):
+    """Logs a picture of the exemplars of each memory, after each training experience."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._sheets: dict[str, TensorImage] = {}
+
+    def result(self) -> dict[str, TensorImage]:
+        """The last pictures by name."""
+        return self._sheets
+
+    def reset(self) -> None:
+        self._sheets = {}
+
+    def after_training_exp(self, strategy: SupervisedTemplate) -> list[MetricValue]:
+        sheets = {
+            f"{prefix}_ContactSheet": draw_contact_sheet(policy)
+            for prefix, policy in _named_policies(strategy).items()
+        }
+        self._sheets = {name: sheet for name, sheet in sheets.items() if sheet is not None}
+        when = strategy.clock.train_iterations
+        return [
+            MetricValue(self, _full_name(name, strategy), sheet, when)
+            for name, sheet in self._sheets.items()
+        ]
+
+    def __str__(self) -> str:
+        return "Memory_ContactSheet"
+
+
+def _named_policies(strategy: SupervisedTemplate) -> dict[str, Any]:
+    """The memories by the beginning of the names of their values."""
+    policies = storage_policies(strategy)
+    if len(policies) == 1:
+        return {"Memory": policies[0]}
+    return {f"Memory{number}": policy for number, policy in enumerate(policies, start=1)}
 
 
 def _loggers(strategy: SupervisedTemplate, kind: type) -> list[Any]:
@@ -139,8 +174,8 @@ def _size(policy: Any) -> dict[str, float]:
 
 
 def _residual(policy: Any) -> dict[str, float]:
-    residual = getattr(policy, "residual_norm", None)
-    return {} if residual is None else {"Residual": float(residual)}
+    residual = residual_of(policy)
+    return {} if residual is None else {"Residual": residual}
 
 
 def _effective_size(policy: Any) -> dict[str, float]:

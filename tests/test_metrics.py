@@ -2,14 +2,18 @@
 
 import csv
 import io
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
+from avalanche.benchmarks.utils import _make_taskaware_classification_dataset
 from avalanche.evaluation.metrics import loss_metrics
-from avalanche.logging import CSVLogger, InteractiveLogger, TextLogger
+from avalanche.logging import CSVLogger, InteractiveLogger, TensorboardLogger, TextLogger
 from avalanche.training import ER_ACE
 from avalanche.training.plugins import EvaluationPlugin, GDumbPlugin, ReplayPlugin
 from avalanche.training.storage_policy import ReservoirSamplingBuffer
+from PIL import Image
 from small_streams import class_incremental, mlp, naive, online, task_free
 
 from avalanche_gmc.buffers import GradientMatchingBuffer, SlidingWindowBuffer
@@ -164,3 +168,77 @@ def test_only_what_is_asked_for():
     plugin = ReplayPlugin(12, storage_policy=GradientMatchingBuffer(12))
     found = train(class_incremental(), plugin, metrics=metrics)
     assert list(found) == ["Memory_EffectiveSize/train_phase/train_stream"]
+
+
+def image_experiences():
+    """Two experiences of images 4×4 in three colours, as bright as their class."""
+    for labels in ([0, 1] * 3, [2, 3] * 3):
+        targets = torch.tensor(labels)
+        inputs = (targets / 4).reshape(-1, 1, 1, 1).expand(-1, 3, 4, 4).contiguous()
+        data = torch.utils.data.TensorDataset(inputs, targets)
+        yield _make_taskaware_classification_dataset(data, targets=labels)
+
+
+class Heavier(SlidingWindowBuffer):
+    """Later examples count more."""
+
+    @property
+    def weights(self):
+        return torch.arange(1.0, 1 + len(self.buffer))
+
+
+def sheet_values(memory, **options):
+    """What the contact sheet's metric returns after an experience, without training."""
+    strategy = SimpleNamespace(
+        plugins=[SimpleNamespace(storage_policy=memory)],
+        clock=SimpleNamespace(train_iterations=7),
+        experience=None,
+    )
+    metric = coreset_metrics(contact_sheet=True, **options)[-1]
+    return metric.after_training_exp(strategy)
+
+
+def test_a_contact_sheet_has_a_row_for_each_class():
+    memory = Heavier(8)
+    for data in image_experiences():
+        memory.update_from_dataset(data)
+    (value,) = sheet_values(memory)
+    assert (value.name, value.x_plot) == ("Memory_ContactSheet/train_phase", 7)
+    image = value.value.image
+    assert image.shape == (3, 4 * 4, 24 * 4)
+    brightness = [int(image[0, 4 * row, 0]) for row in range(4)]
+    assert brightness == [0, 64, 128, 191]
+    filled = [int((image[0, 4 * row] > 0).sum()) // 4 for row in range(4)]
+    assert filled == [0, 1, 3, 3]
+    # W&B takes an array for height × width × colours, and does not scale it.
+    array = np.array(value.value)
+    assert (array.shape, array.dtype) == ((16, 96, 3), np.uint8)
+
+
+def test_a_contact_sheet_is_only_made_of_images_and_if_asked_for():
+    memory = SlidingWindowBuffer(5)
+    assert sheet_values(memory) == []
+    memory.update_from_dataset(class_incremental()[0].dataset)
+    assert sheet_values(memory) == []
+    assert len(coreset_metrics()) + 1 == len(coreset_metrics(contact_sheet=True))
+
+
+def test_loggers_show_a_contact_sheet(tmp_path):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    memory, text = Heavier(8), io.StringIO()
+    for data in image_experiences():
+        memory.update_from_dataset(data)
+    (value,) = sheet_values(memory)
+    tensorboard, printed = TensorboardLogger(tmp_path), TextLogger(text)
+    for logger in (tensorboard, printed, CSVLogger(tmp_path)):
+        logger.log_single_metric(value.name, value.value, value.x_plot)
+    tensorboard.writer.close()
+    printed.print_current_metrics()
+    assert text.getvalue() == ""
+    events = EventAccumulator(str(tmp_path))
+    events.Reload()
+    (image,) = events.Images(value.name)
+    assert (image.step, image.width, image.height) == (7, 96, 16)
+    pixels = np.asarray(Image.open(io.BytesIO(image.encoded_image_string)))
+    assert pixels[:, 0, 0].tolist() == [k for k in (0, 64, 128, 191) for _ in range(4)]

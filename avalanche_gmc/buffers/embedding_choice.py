@@ -16,13 +16,14 @@ from torch.nn import functional as F
 
 from avalanche_gmc.embedding import (
     GradientEmbedding,
+    GrowingHeadEmbedding,
     LastLayerEmbedding,
     LocalEmbedding,
     RandomProjectionEmbedding,
 )
 from avalanche_gmc.embedding.fewer_features import FewerFeatures
 from avalanche_gmc.exemplars.values import digest
-from avalanche_gmc.initialization import Redrawn
+from avalanche_gmc.initialization import Redrawn, growing_head, seeded
 
 EmbeddingName = Literal["last-layer", "random-projection", "local"]
 
@@ -117,9 +118,13 @@ class EmbeddingChoice:
         state = self._saved_state or {"dim": max(PLENTY_OF_DIMENSIONS * size, ALWAYS_USEFUL)}
         if self._kind == LAST_LAYER:
             options["draws"] = state.get("draws") or last_layer_draws(model, size)
-        # The strategy's model may have been trained since it was made.
-        keep = self._kind == LOCAL or not isinstance(model, nn.Module)
-        embedding = _KINDS[self._kind](model if keep else Redrawn(model), **options)
+        kind, source = _KINDS[self._kind], model
+        if self._kind == LAST_LAYER and _growing_head_of(model) is not None:
+            kind = GrowingHeadEmbedding
+        if self._kind != LOCAL and isinstance(source, nn.Module):
+            # The strategy's model may have been trained since it was made.
+            source = Redrawn(source)
+        embedding = kind(source, **options)
         if self._kind == LAST_LAYER and "dim" in state and embedding.dim > state["dim"]:
             embedding = FewerFeatures(embedding, state["dim"])
         if self._saved_state is not None:
@@ -185,12 +190,29 @@ def last_layer_draws(model: nn.Module | Callable[[], nn.Module], size: int) -> i
     paper's 4 draws; down to 2 where these have twenty dimensions per exemplar; up to 16 where fewer
     have less than ten, and up to 64 where these have less than two.
     """
-    source = Redrawn(model) if isinstance(model, nn.Module) else model
-    per_dimension = size / LastLayerEmbedding(source, draws=1).dim
+    per_dimension = size / _dimensions_of_a_draw(model)
     plenty = max(math.ceil(PLENTY_OF_DIMENSIONS * per_dimension), FEWEST_DRAWS)
     good = min(math.ceil(GOOD_DIMENSIONS * per_dimension), DRAWS_FOR_GOOD)
     needed = min(math.ceil(NEEDED_DIMENSIONS * per_dimension), DRAWS_FOR_NEEDED)
     return max(min(PAPERS_DRAWS, plenty), good, needed)
+
+
+def _dimensions_of_a_draw(model: nn.Module | Callable[[], nn.Module]) -> int:
+    """Of the last layer, as large as it is now."""
+    head = _growing_head_of(model)
+    if head is None:
+        source = Redrawn(model) if isinstance(model, nn.Module) else model
+        return LastLayerEmbedding(source, draws=1).dim
+    linear = [layer for layer in head.modules() if isinstance(layer, nn.Linear)]
+    return sum(layer.out_features * (layer.in_features + 1) for layer in linear)
+
+
+def _growing_head_of(model: nn.Module | Callable[[], nn.Module]) -> nn.Module | None:
+    if not isinstance(model, nn.Module):
+        with seeded(0):
+            model = model()
+    name = growing_head(model) if isinstance(model, nn.Module) else None
+    return model.get_submodule(name) if name else None
 
 
 def _per_example_loss(strategy: Any) -> Any:

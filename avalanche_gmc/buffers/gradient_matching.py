@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from avalanche_gmc.buffers.base import OwningBuffer, check_targets, checked, class_labels
 from avalanche_gmc.buffers.chunks import chunks_of
 from avalanche_gmc.buffers.embedding_choice import EmbeddingChoice, EmbeddingName
+from avalanche_gmc.buffers.growing import extended, grown_for
 from avalanche_gmc.buffers.memory import Memory, whole
 from avalanche_gmc.buffers.sharing import (
     compared_examples,
@@ -59,7 +60,9 @@ class GradientMatchingBuffer(OwningBuffer):
         the past (a given :class:`LocalEmbedding` does the same). None is ``"last-layer"``, which
         costs less than projections and chooses as well if it has ten to twenty dimensions per
         exemplar: it takes the paper's 4 draws, up to 64 where these have too few dimensions, and
-        2 draws and fewer features where they have too many.
+        2 draws and fewer features where they have too many. For a model whose head grows
+        (``IncrementalClassifier``, ``MTSimpleMLP``, ``as_multitask``) it is a
+        :class:`GrowingHeadEmbedding`; other embeddings cannot follow such heads.
     :param target: what the weighted exemplars shall match. "stream", the paper's: the sum over all
         N examples seen; a weight says how many of them an exemplar stands for. "balanced": N times
         the mean of the class means, for streams in which some classes have many more examples
@@ -151,10 +154,10 @@ class GradientMatchingBuffer(OwningBuffer):
                 labels = ranks.together(step, lambda: self._labels(data))
                 embedding = ranks.together(
                     step,
-                    lambda: self._embedding.resolve(strategy, self.max_size),
+                    lambda: grown_for(data, self._embedding.resolve(strategy, self.max_size)),
                     lambda embedding: self._facts_with(data, embedding),
                 )
-                memory = self._memory
+                memory = extended(self._memory, embedding)
                 memory.seen.check_room(labels, embedding.dim)
                 if self._embedding.is_local and len(memory):
                     memory = self._embedded_again(embedding, ranks)

@@ -40,6 +40,10 @@ class Counted:
     def __len__(self) -> int:
         return len(self._data)
 
+    def __getattr__(self, name: str) -> Any:
+        # Such as the dataset's targets and task labels.
+        return getattr(self._data, name)
+
     def __getitem__(self, index: int) -> Any:
         if index == self._bar.n:
             self._bar.update()

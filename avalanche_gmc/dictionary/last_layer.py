@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 from typing_extensions import Self
 
 from avalanche_gmc.dictionary.base import (
@@ -111,6 +112,16 @@ class LastLayerDictionary(Dictionary):
             torch.cat([self.errors, other.errors], dim=1),
             torch.cat([self.features, other.features], dim=1),
         )
+
+    def with_outputs(self, count: int) -> Self:
+        """The same atoms for a layer that has grown to ``count`` outputs: 0 at the new ones."""
+        more = count - self.errors.shape[2]
+        if more < 0:
+            raise ValueError(
+                f"a layer of {self.errors.shape[2]} outputs cannot grow to {count}; a layer that "
+                "lost outputs needs new embeddings."
+            )
+        return type(self)(F.pad(self.errors, (0, more)), self.features) if more else self
 
     def packed(self, indices: Tensor) -> Tensor:
         both = torch.cat([self.errors[:, indices], self.features[:, indices]], dim=2)

@@ -135,7 +135,7 @@ class DrawsEmbedding(GradientEmbedding, Generic[Store]):
             for group in groups:
                 for rows in examples.batches(self.batch_size_for(examples)):
                     x, y = self._read(examples, rows)
-                    self._loss.check_targets(y, self._num_outputs or 0, first=rows.start)
+                    self._check_targets(y, first=rows.start)
                     for draw in group:
                         self._fill(store, rows, draw, x, y)
             return self._dictionary(store)
@@ -172,9 +172,12 @@ class DrawsEmbedding(GradientEmbedding, Generic[Store]):
             self._measure(draw, inputs, targets)
         return num_outputs
 
-    @abstractmethod
+    def _check_targets(self, targets: Tensor, first: int) -> None:
+        self._loss.check_targets(targets, self._num_outputs or 0, first)
+
     def _measure(self, draw: int, inputs: Tensor, targets: Tensor) -> None:
-        """What else is measured at a draw, on the first data."""
+        """Measure what else an embedding needs of a draw, on the first data."""
+        return None
 
     def _read(self, examples: Examples, where: slice | list[int]) -> tuple[Tensor, Tensor]:
         inputs, targets = examples.read(where)
@@ -183,8 +186,11 @@ class DrawsEmbedding(GradientEmbedding, Generic[Store]):
         return inputs, ordinary(targets.to(self._device, dtype))
 
     def check_model(self, model: nn.Module) -> None:
-        ours, theirs = self._draws.shapes, parameter_shapes(model)
-        for name in ours | theirs:
+        self._compare_shapes(parameter_shapes(model))
+
+    def _compare_shapes(self, theirs: Mapping[str, tuple[int, ...]]) -> None:
+        ours = self._draws.shapes
+        for name in {**ours, **theirs}:
             if ours.get(name) != theirs.get(name):
                 raise ValueError(
                     f"the model's parameter {name} has the shape {theirs.get(name)}, but the "

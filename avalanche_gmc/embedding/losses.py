@@ -50,7 +50,7 @@ class ExampleLoss:
         chosen: Any = F.cross_entropy if loss is None else loss
         self._classifies = _is_one_of(chosen, CLASSIFYING)
         self._elementwise = _is_one_of(chosen, ELEMENTWISE)
-        self._ignored = int(_option(chosen, "ignore_index", IGNORED))
+        self.ignored = int(_option(chosen, "ignore_index", IGNORED))
         self._adds_up = _option(chosen, "reduction", "mean") == "sum"
         self._loss = _unreduced(chosen)
 
@@ -82,7 +82,7 @@ class ExampleLoss:
         powers = (outputs - outputs.amax(dim=1, keepdim=True)).exp_()
         probabilities = powers.div_(powers.sum(dim=1, keepdim=True))
         minus_one = outputs.new_full((len(targets), 1), -1.0)
-        ignored = (targets == self._ignored)[:, None]
+        ignored = (targets == self.ignored)[:, None]
         gradient = probabilities.scatter_add_(1, targets.clamp_min(0)[:, None], minus_one)
         return gradient.masked_fill_(ignored, 0.0)
 
@@ -117,7 +117,7 @@ class ExampleLoss:
                 "with .long(), or give the loss of a regression, such as loss=nn.MSELoss()."
             )
         labels = targets.flatten()
-        wrong = (((labels < 0) | (labels >= num_outputs)) & (labels != self._ignored)).nonzero()
+        wrong = (((labels < 0) | (labels >= num_outputs)) & (labels != self.ignored)).nonzero()
         if len(wrong):
             example = int(wrong[0])
             raise ValueError(

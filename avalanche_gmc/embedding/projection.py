@@ -35,13 +35,12 @@ class Projection(ABC):
         self._keys = (seed, draw)
 
     @abstractmethod
-    def add(self, out: Tensor, gradients: Tensor, block: int, scale: float = 1.0) -> None:
+    def add(self, out: Tensor, gradients: Tensor, block: int) -> None:
         """Add the projection of one block's gradients to ``out``.
 
         :param out: N×d, changed in place.
         :param gradients: N×p.
         :param block: the block's number; the same one must always come with the same p.
-        :param scale: a factor on the gradients.
         """
 
     def _generator(self, block: int) -> torch.Generator:
@@ -56,7 +55,7 @@ class SparseProjection(Projection):
     that the variance of a count sketch asks for, and additions become contiguous.
     """
 
-    def add(self, out: Tensor, gradients: Tensor, block: int, scale: float = 1.0) -> None:
+    def add(self, out: Tensor, gradients: Tensor, block: int) -> None:
         generator, size = self._generator(block), gradients.shape[1]
         signs = random_signs(size, generator).to(gradients)
         starts = torch.randint(self.dim, (math.ceil(size / self.dim),), generator=generator)
@@ -65,15 +64,15 @@ class SparseProjection(Projection):
             wrap = min(last, first + self.dim - start)
             for a, b, bucket in ((first, wrap, start), (wrap, last, 0)):
                 target = out[:, bucket : bucket + b - a]
-                target.addcmul_(gradients[:, a:b], signs[a:b], value=scale)
+                target.addcmul_(gradients[:, a:b], signs[a:b])
 
 
 class RademacherProjection(Projection):
     """The paper's projection on d vectors of independent ±1, scaled by 1/sqrt(d)."""
 
-    def add(self, out: Tensor, gradients: Tensor, block: int, scale: float = 1.0) -> None:
+    def add(self, out: Tensor, gradients: Tensor, block: int) -> None:
         generator, size = self._generator(block), gradients.shape[1]
-        alpha = scale / math.sqrt(self.dim)
+        alpha = 1 / math.sqrt(self.dim)
         rows = max(1, CHUNK_ENTRIES // self.dim)
         for a in range(0, size, rows):
             chunk = gradients[:, a : a + rows]

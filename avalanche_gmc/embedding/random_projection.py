@@ -1,6 +1,6 @@
 """The gradient of all parameters, randomly projected.
 
-Letters: N examples, S draws, T parameter tensors, d dimensions per draw.
+Letters: N examples, S draws, d dimensions per draw.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from avalanche_gmc.embedding.base import BatchSizes, DrawsEmbedding
 from avalanche_gmc.embedding.forward import require_moderate
 from avalanche_gmc.embedding.losses import Loss
 from avalanche_gmc.embedding.per_example import PerExampleGradients, Ways
-from avalanche_gmc.embedding.projection import PROJECTIONS, Projection
+from avalanche_gmc.embedding.projection import PROJECTIONS
 from avalanche_gmc.initialization import ModelOrFactory
 
 BATCH_SIZES = {
@@ -26,9 +26,6 @@ BATCH_SIZES = {
 
 WORK_ELEMENTS = {"sparse": 2**23, "rademacher": 2**26}
 """Most numbers in temporaries of per-example gradients: 32 MiB, or 256 MiB of float32."""
-
-NORM_BATCH = 64
-"""Examples at once when tensors are measured one by one."""
 
 
 class RandomProjectionEmbedding(DrawsEmbedding[Tensor]):
@@ -42,8 +39,6 @@ class RandomProjectionEmbedding(DrawsEmbedding[Tensor]):
     :param dim: d per draw; the paper's 2000. The dictionary has S·d dimensions.
     :param projection: ``"sparse"`` (one sign and one bucket per parameter) or ``"rademacher"``
         (the paper's dense ±1).
-    :param balance: divide each parameter tensor's gradient by its root-mean-square norm, measured
-        once on the first data, so that no layer drowns the others.
     :param loss: ``loss(outputs, targets)`` with one value per example; None is cross entropy.
     :param batch_size: examples per pass; it bounds the memory and changes nothing else. None
         takes 64 for the sparse and 512 for the dense projection (1024 if they are vectors).
@@ -52,8 +47,6 @@ class RandomProjectionEmbedding(DrawsEmbedding[Tensor]):
     :param seed: of the draws and the projections.
     """
 
-    _MEASURED = DrawsEmbedding._MEASURED | {"scales": "_scales"}
-
     def __init__(
         self,
         model: ModelOrFactory,
@@ -61,7 +54,6 @@ class RandomProjectionEmbedding(DrawsEmbedding[Tensor]):
         draws: int = 4,
         dim: int = 2000,
         projection: str = "sparse",
-        balance: bool = False,
         loss: Loss | None = None,
         batch_size: int | None = None,
         save_draws: bool = False,
@@ -82,29 +74,20 @@ class RandomProjectionEmbedding(DrawsEmbedding[Tensor]):
         )
         self._dim = dim
         self._projection = projection
-        self._balance = balance
         self._ways = Ways()
-        self._scales = torch.ones(draws, len(self._gradients(0).parameters), dtype=torch.float64)
 
     @property
     def dim(self) -> int:
         return len(self._draws) * self._dim
 
-    def _measure(self, draw: int, inputs: Tensor, targets: Tensor) -> None:
-        if self._balance:
-            scales = self._scales.clone()
-            scales[draw] = _inverse(self._tensor_norms(draw, inputs, targets))
-            self._scales = scales
-
     def _allocate(self, examples: int) -> Tensor:
         return torch.empty(examples, self.dim, device=self._device)
 
     def _fill(self, store: Tensor, rows: slice, draw: int, inputs: Tensor, targets: Tensor) -> None:
-        projection, scales = self._projection_of(draw), self._scales[draw].tolist()
-        projected = self._zeros(len(inputs), self._dim)
+        projection = PROJECTIONS[self._projection](self._dim, seed=self.seed, draw=draw)
+        projected = torch.zeros(len(inputs), self._dim, dtype=self._dtype, device=self._device)
         for piece in self._gradients(draw).pieces(inputs, targets):
-            out = projected[piece.rows]
-            projection.add(out, piece.gradients, piece.block, scales[piece.tensor])
+            projection.add(projected[piece.rows], piece.gradients, piece.block)
         require_moderate(projected, draw, rows.start)
         store[rows, draw * self._dim : (draw + 1) * self._dim] = projected
 
@@ -115,33 +98,5 @@ class RandomProjectionEmbedding(DrawsEmbedding[Tensor]):
         work_elements = WORK_ELEMENTS[self._projection]
         return PerExampleGradients(self._draws[draw], self._loss, work_elements, self._ways)
 
-    def _projection_of(self, draw: int) -> Projection:
-        return PROJECTIONS[self._projection](self._dim, seed=self.seed, draw=draw)
-
-    def _tensor_norms(self, draw: int, inputs: Tensor, targets: Tensor) -> Tensor:
-        """Root-mean-square norm of each tensor's gradient over N examples: T.
-
-        Measured after the projection, where tied tensors and reused layers have been added up.
-        """
-        projection, engine = self._projection_of(draw), self._gradients(draw)
-        squares = torch.zeros(len(engine.parameters), dtype=torch.float64)
-        for a in range(0, len(inputs), NORM_BATCH):
-            x, y = inputs[a : a + NORM_BATCH], targets[a : a + NORM_BATCH]
-            projected = self._zeros(len(engine.parameters), len(x), self._dim)
-            for piece in engine.pieces(x, y):
-                projection.add(projected[piece.tensor, piece.rows], piece.gradients, piece.block)
-            require_moderate(projected.transpose(0, 1), draw, a)
-            squares += projected.square().sum(dim=(1, 2)).double().cpu()
-        return (squares / len(inputs)).sqrt()
-
-    def _zeros(self, *shape: int) -> Tensor:
-        return torch.zeros(shape, dtype=self._dtype, device=self._device)
-
     def _options(self) -> dict[str, Any]:
-        options = {"dim": self._dim, "projection": self._projection, "balance": self._balance}
-        return super()._options() | options
-
-
-def _inverse(norms: Tensor) -> Tensor:
-    """Factors that give every tensor norm 1; tensors without any gradient stay as they are."""
-    return torch.where(norms > 0, 1 / norms, 1.0)
+        return super()._options() | {"dim": self._dim, "projection": self._projection}

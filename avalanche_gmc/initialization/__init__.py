@@ -8,6 +8,7 @@ from avalanche_gmc.initialization.drawing import (
     fresh_draws,
     reset_in_place,
 )
+from avalanche_gmc.initialization.headless import Headless, growing_head
 from avalanche_gmc.initialization.modules import (
     named_tensors,
     parameter_shapes,
@@ -20,12 +21,14 @@ from avalanche_gmc.initialization.trained import looks_trained, warn_if_trained
 
 __all__ = [
     "Factory",
+    "Headless",
     "ModelOrFactory",
     "Redrawn",
     "as_factory",
     "derive_seed",
     "draw_from",
     "fresh_draws",
+    "growing_head",
     "looks_trained",
     "named_tensors",
     "parameter_shapes",

@@ -42,14 +42,22 @@ def frozen_tensors(model: nn.Module) -> list[Tensor]:
     return found
 
 
+def is_dynamic(module: nn.Module) -> bool:
+    """Whether it is one of Avalanche's modules that may change with the stream."""
+    return any(base.__name__ == "DynamicModule" for base in type(module).__mro__)
+
+
 def refuse_dynamic(model: nn.Module) -> None:
     """Refuse Avalanche's dynamic modules: their outputs, hence their gradients, change shape."""
+    if getattr(model, "never_grows", False):
+        return
     for name, module in model.named_modules():
-        if any(base.__name__ == "DynamicModule" for base in type(module).__mro__):
+        if is_dynamic(module):
             where = f"'{name}' ({type(module).__name__})" if name else type(module).__name__
             raise ValueError(
                 f"the model contains the dynamic module {where}, whose outputs grow or depend on "
-                "the task, so that gradients seen earlier and later cannot be compared; fix the "
-                "number of outputs (an nn.Linear for all classes), or pass a callable that returns "
-                "a model with fixed outputs."
+                "the task, so that gradients seen earlier and later cannot be compared; use "
+                "last-layer gradients, which can grow (GrowingHeadEmbedding, or a memory with "
+                "embedding='last-layer'), fix the number of outputs (an nn.Linear for all "
+                "classes), or pass a callable that returns a model with fixed outputs."
             )

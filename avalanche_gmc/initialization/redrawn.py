@@ -13,7 +13,8 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from avalanche_gmc.initialization.modules import refuse_dynamic, unwrap_children, unwrapped
+from avalanche_gmc.initialization.headless import Headless
+from avalanche_gmc.initialization.modules import unwrap_children, unwrapped
 
 
 class Redrawn:
@@ -30,7 +31,6 @@ class Redrawn:
 
     def __init__(self, model: nn.Module, *, only: str | Sequence[str] | None = None) -> None:
         model = unwrapped(model)
-        refuse_dynamic(model)
         self._only = [only] if isinstance(only, str) else only
         chosen = [model] if self._only is None else [_submodule(model, n) for n in self._only]
         drawn = {p for module in chosen for p in module.parameters() if p.requires_grad}
@@ -55,6 +55,16 @@ class Redrawn:
     def sharing(self) -> nn.Module:
         """The same draw, for reading only: it shares the memory of all that is kept."""
         return self._draw(shared=True)
+
+    def headless(self) -> Redrawn:
+        """The same for the model without its growing head."""
+        if isinstance(self._template, Headless):
+            return self
+        twin = copy.copy(self)
+        twin._template = Headless(self._template)
+        if self._only is not None:
+            twin._only = [f"model.{name}" for name in self._only]
+        return twin
 
     def _draw(self, *, shared: bool) -> nn.Module:
         fresh = set(_fresh_modules(self._template, self._only))

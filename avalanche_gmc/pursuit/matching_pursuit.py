@@ -41,7 +41,7 @@ from avalanche_gmc.dictionary.base import without_autocast
 from avalanche_gmc.pursuit.progress import Progress, progress_bar
 from avalanche_gmc.pursuit.scoreboard import Scoreboard
 from avalanche_gmc.pursuit.sharded_scoreboard import scoreboard_of, start_together
-from avalanche_gmc.pursuit.stepwise import is_light, one_thread
+from avalanche_gmc.pursuit.stepwise import is_light, is_small, one_thread
 from avalanche_gmc.pursuit.sweep import Sweep
 from avalanche_gmc.pursuit.weights import PickedAtoms, fit_sweep, share_between_sweeps
 
@@ -97,6 +97,7 @@ def orthogonal_matching_pursuit(
     :param size: n, at most N.
     :param mode: "exact": the picks of the plain loop. "fast": picks made among a few candidates
         are not checked against all atoms; a slightly larger residual in a fraction of the time.
+        From a small dictionary, up to 64 MiB, both find the same.
     :param nonnegative: refit the weights of the picked atoms with weights ≥ 0. If false, plain
         least squares as in the paper, where a negative weight makes a training loss unbounded
         below. The picks are the same.
@@ -108,6 +109,8 @@ def orthogonal_matching_pursuit(
     """
     given = dictionary if isinstance(dictionary, Dictionary) else DenseDictionary(dictionary)
     goal = _as_tensor(target)
+    if is_small(given) and mode == "fast":
+        mode = "exact"
     light = is_light(given)
     if light and not isinstance(given, DenseDictionary):
         given = DenseDictionary(given.rows(torch.arange(len(given))))

@@ -197,11 +197,15 @@ class Stepwise:
         return self._rounded_atoms
 
 
+def is_small(atoms: Dictionary) -> bool:
+    """Whether scoring all atoms against one vector is cheap."""
+    return atoms.num_atoms * atoms.dim * atoms.dtype.itemsize <= SMALL_BYTES
+
+
 def is_light(atoms: Dictionary) -> bool:
-    """Whether scoring all atoms against one vector is cheap: a small dictionary on the CPU."""
-    size = atoms.num_atoms * atoms.dim * atoms.dtype.itemsize
+    """Whether picks are best made one by one: a small dictionary on the CPU of this process."""
     whole = not isinstance(atoms, ShardedDictionary)
-    return whole and size <= SMALL_BYTES and atoms.device.type == "cpu"
+    return whole and is_small(atoms) and atoms.device.type == "cpu"
 
 
 @contextmanager

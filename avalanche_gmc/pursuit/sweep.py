@@ -5,8 +5,8 @@ Letters: N atoms, D dimensions, k picks so far, b picks found at once.
 Every round finds b picks, extends the basis by them and moves the residual on. They come
 
 - from a trial among a few candidates, verified against all atoms in exact mode;
-- or one after the other, each by scoring all atoms (:mod:`.stepwise`), in exact mode where that is
-  cheaper. Both give the picks of the plain loop.
+- or one after the other, each by scoring all atoms (:mod:`.stepwise`): in exact mode, if the
+  dictionary is small, or where few picks on trial are right lately.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ SHORT_RUN = {True: 9, False: 4}
 """Trials with fewer right picks than this cost more than picking one by one, with or without fast
 bfloat16: verifying takes as long as 3 to 4 products with a vector, a bfloat16 product a third of
 one."""
+SHORTEST_GUESS = 8
 STEPWISE_ROUNDS = 2
 """After a short run, this many rounds are made one by one before the next trial."""
 
@@ -64,9 +65,10 @@ class Sweep:
         self._known: int | None = None
         self._candidates: Candidates | None = None
         self._rounds_by_steps = 0
+        self._longest_guess = LONGEST_TRIAL[mode]
         on_cpu = dictionary.device.type == "cpu"
         self._may_step = mode == "exact" and board.is_whole and on_cpu
-        self._is_light = board.is_whole and is_light(dictionary)
+        self._is_light = self._may_step and is_light(dictionary)
         rounded = not self._is_light and on_cpu and can_round(dictionary)
         self._stepwise = Stepwise(board, self.basis, rounded=rounded)
 
@@ -84,7 +86,7 @@ class Sweep:
             self._board.restart(self._residual, by_numpy=self._is_light)
             while self.residual_norm > self._stop and self.basis.size < self.basis.capacity:
                 before = self.basis.size
-                by_steps = self._may_step and (self._is_light or self._rounds_by_steps > 0)
+                by_steps = self._is_light or self._rounds_by_steps > 0
                 if not (self._steps() if by_steps else self._trial()):
                     return
                 report(self.basis.size - before, self.residual_norm)
@@ -129,10 +131,16 @@ class Sweep:
     def _steps(self) -> bool:
         """A round of picks found one by one; False if no atom is left."""
         self._rounds_by_steps -= 1
-        steps = self._stepwise.picks(self._residual, self._limit(), self._stop)
+        limit = min(self._limit(), self._longest_guess)
+        steps = self._stepwise.picks(self._residual, limit, self._stop)
         if len(steps.picks) == 0:
             return self._board.num_eligible > 0
-        self._keep(*steps, trusted=1 if self._stepwise.rounded else len(steps.picks))
+        if not self._stepwise.rounded:
+            self._keep(*steps, trusted=len(steps.picks))
+            return True
+        kept = self._keep(*steps, trusted=1)
+        # Guesses past the first wrong one are lost: guess about as many as were right.
+        self._longest_guess = max(SHORTEST_GUESS, 2 * kept)
         return True
 
     def _keep(self, picks: Tensor, vectors: Tensor, columns: Tensor, *, trusted: int) -> int:

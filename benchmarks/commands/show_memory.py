@@ -10,6 +10,7 @@ row, the heaviest exemplars first; the number below an image is its weight relat
 from __future__ import annotations
 
 import argparse
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--memory-size", type=positive, default=100, help="number of exemplars")
     parser.add_argument("--seed", type=natural, default=0, help="of the draws or the sampling")
     parser.add_argument("--train-fraction", type=fraction, default=1.0, help="of the stream")
-    parser.add_argument("--output", type=Path, help="image file; else in the results folder")
+    parser.add_argument("--output", type=Path, help="file; else in the results folder")
     add_data_root(parser)
 
 
@@ -67,6 +68,13 @@ def run(args: argparse.Namespace) -> int:
 
 def digit_images(inputs: Any) -> Any:
     """The n×1×8×8 pixels behind the standardised features of digits."""
+    mean, deviation = _digit_statistics()
+    return (inputs * deviation + mean).reshape(-1, 1, 8, 8)
+
+
+@lru_cache(maxsize=1)
+def _digit_statistics() -> tuple[Any, Any]:
+    """Mean and deviation of the 64 features."""
     import torch
 
     from benchmarks.data import arrays
@@ -75,5 +83,4 @@ def digit_images(inputs: Any) -> Any:
     table = arrays.digits()
     train, _ = tabular.split_rows(table, tabular.DIGITS_TEST_SHARE)
     mean, deviation = tabular.statistics(table, train)
-    pixels = inputs * torch.from_numpy(deviation) + torch.from_numpy(mean)
-    return pixels.reshape(-1, 1, 8, 8)
+    return torch.from_numpy(mean), torch.from_numpy(deviation)

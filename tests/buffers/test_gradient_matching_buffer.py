@@ -10,7 +10,6 @@ import torch
 from avalanche.benchmarks.utils import AvalancheDataset
 from avalanche.benchmarks.utils.data_attribute import DataAttribute, TaskLabels
 from avalanche.benchmarks.utils.transform_groups import TransformGroups
-from avalanche.models import IncrementalClassifier, MTSimpleMLP
 from avalanche.training.storage_policy import ReservoirSamplingBuffer
 from reference import naive_pursuit
 from scipy.optimize import nnls
@@ -478,18 +477,6 @@ def test_a_growing_head_is_refused_and_leaves_the_memory_alone():
     with pytest.raises(ValueError, match="from the start"):
         feed(buffer, [dataset(20, 1)], strategy)
     assert contents(buffer) == before
-
-
-def test_a_dynamic_head_is_refused_at_once():
-    model = nn.Sequential(nn.Linear(FEATURES, 8), nn.ReLU(), IncrementalClassifier(8, 2))
-    with pytest.raises(ValueError, match="dynamic"):
-        feed(GradientMatchingBuffer(5), [dataset(20)], SimpleNamespace(model=model))
-
-
-def test_a_model_with_task_labels_is_refused():
-    strategy = SimpleNamespace(model=MTSimpleMLP(input_size=FEATURES))
-    with pytest.raises(ValueError, match="task"):
-        feed(GradientMatchingBuffer(5), [dataset(20)], strategy)
 
 
 class Products:

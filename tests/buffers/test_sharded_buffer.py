@@ -9,6 +9,7 @@ from unittest import mock
 import pytest
 import torch
 from avalanche.benchmarks.utils import AvalancheDataset
+from avalanche.models import IncrementalClassifier
 from rank_group import RankGroup, rank_group
 from small_streams import dataset, mlp, naive
 from torch import Tensor, nn
@@ -17,6 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 from avalanche_gmc import (
     DenseDictionary,
     GradientMatchingBuffer,
+    GrowingHeadEmbedding,
     LastLayerEmbedding,
     RandomProjectionEmbedding,
 )
@@ -36,6 +38,11 @@ def normed() -> nn.Module:
     return mlp(middle=nn.BatchNorm1d(8))
 
 
+def growing() -> nn.Module:
+    """The same with a head that grows with the classes."""
+    return nn.Sequential(*normed()[:-1], IncrementalClassifier(8))
+
+
 BUFFERS = {
     "last layer": lambda: GradientMatchingBuffer(40, LastLayerEmbedding(normed(), draws=2)),
     "chunks": lambda: GradientMatchingBuffer(
@@ -43,8 +50,11 @@ BUFFERS = {
     ),
     "projection": lambda: GradientMatchingBuffer(
         24,
-        RandomProjectionEmbedding(normed(), draws=2, dim=40, balance=True),
+        RandomProjectionEmbedding(normed(), draws=2, dim=40),
         mode="fast",
+    ),
+    "growing head": lambda: GradientMatchingBuffer(
+        30, GrowingHeadEmbedding(growing(), draws=4), chunk_size=25
     ),
     "from the strategy": lambda: GradientMatchingBuffer(20),
     "local": lambda: GradientMatchingBuffer(20, "local"),
@@ -243,6 +253,21 @@ def test_all_ranks_stop_and_keep_their_memory(pair, what, kind, message):
         assert message in str(error)
         assert untouched
         assert seen == 50
+
+
+def take_in_a_bad_label(rank: int) -> str:
+    buffer = GradientMatchingBuffer(10, LastLayerEmbedding(mlp, draws=1))
+    buffer.update_from_dataset(dataset([0, 1], 30))
+    data = dataset([0, 1], 28).concat(dataset([99], 2))
+    with pytest.raises(RankValueError) as refusal:
+        buffer.update_from_dataset(data)
+    return str(refusal.value)
+
+
+def test_an_example_is_named_by_where_its_rank_counts_from(pair):
+    first, second = pair.results(take_in_a_bad_label)
+    assert first == second
+    assert "This rank counts from example 15" in first
 
 
 def test_one_process_makes_no_call_to_torch_distributed(monkeypatch):

@@ -21,10 +21,10 @@ from avalanche_gmc import (
     orthogonal_matching_pursuit,
 )
 from avalanche_gmc.collectives import RankFailure, RankValueError, Traffic
-from avalanche_gmc.pursuit import sweep
+from avalanche_gmc.pursuit import stepwise, sweep
 from avalanche_gmc.pursuit.sharded_scoreboard import ShardedScoreboard
 
-MODES = pytest.mark.parametrize("mode", ["exact", "fast"])
+MODES = pytest.mark.parametrize("mode", ["exact", "fast", "large and fast"])
 
 POOLS = {"exact": 96, "fast": 64}
 """Smaller than the dictionaries here, so that atoms come and go."""
@@ -142,7 +142,11 @@ def both_ways(
     problem = PROBLEMS[name]()
     arguments = problem.target, problem.size
     options = {**problem.options, **options}
-    with mock.patch.dict(sweep.MOST_CANDIDATES, POOLS):
+    large = options.get("mode") == "large and fast"
+    if large:
+        options["mode"] = "fast"
+    small = mock.patch.object(stepwise, "SMALL_BYTES", 0 if large else stepwise.SMALL_BYTES)
+    with small, mock.patch.dict(sweep.MOST_CANDIDATES, POOLS):
         alone = orthogonal_matching_pursuit(problem.atoms, *arguments, **options)
         shards = sharded(problem, split, rank, ranks)
         return alone, orthogonal_matching_pursuit(shards, *arguments, **options)
@@ -173,7 +177,7 @@ def four():
 @MODES
 def test_two_ranks_find_what_one_process_finds(pair, mode):
     # Every problem and every split, in changing company.
-    shift = 2 * ["exact", "fast"].index(mode)
+    shift = 2 * ["exact", "fast", "large and fast"].index(mode)
     for place, name in enumerate(PROBLEMS):
         split = SPLITS[(place + shift) % len(SPLITS)]
         assert_same(pair, name, split, {"mode": mode})
@@ -221,7 +225,9 @@ def test_problems_and_splits_by_chance(four):
 
 def test_what_one_rank_holds_alone_is_found_bit_for_bit(pair):
     for name in ("float32", "last layer"):
-        for alone, coreset in pair.results(both_ways, 2, name, "all on the last", {"mode": "fast"}):
+        for alone, coreset in pair.results(
+            both_ways, 2, name, "all on the last", {"mode": "large and fast"}
+        ):
             assert torch.equal(coreset.indices, alone.indices)
             assert torch.equal(coreset.weights, alone.weights)
             assert coreset.residual_norm == alone.residual_norm
@@ -254,13 +260,14 @@ def traffic_of(rank: int, ranks: int, shape: tuple[int, int], size: int, mode: s
     problem = dense(shape, 0, size)
     shards = sharded(problem, "even", rank, ranks)
     made = shards.traffic.calls
-    with mock.patch.dict(sweep.MOST_CANDIDATES, POOLS):
+    large = mock.patch.object(stepwise, "SMALL_BYTES", 0)
+    with large, mock.patch.dict(sweep.MOST_CANDIDATES, POOLS):
         orthogonal_matching_pursuit(shards, problem.target, size, mode=mode)
     shards.traffic.calls -= made
     return shards.traffic
 
 
-@MODES
+@pytest.mark.parametrize("mode", ["exact", "fast"])
 @pytest.mark.parametrize("shape", [(400, 90), (3000, 300)], ids=str)
 @pytest.mark.parametrize("size", [30, 80])
 def test_six_exchanges_a_round_and_the_bytes_of_the_docstring(pair, mode, shape, size):

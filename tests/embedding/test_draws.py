@@ -26,9 +26,7 @@ from benchmarks.streams.models import cnn, mlp
 SHAPE = (1, 16, 16)
 KINDS: dict[str, Callable[..., GradientEmbedding]] = {
     "last layer": LastLayerEmbedding,
-    "sparse": lambda model, **options: RandomProjectionEmbedding(
-        model, dim=100, balance=True, **options
-    ),
+    "sparse": lambda model, **options: RandomProjectionEmbedding(model, dim=100, **options),
 }
 EVERY = pytest.mark.parametrize("make", list(KINDS.values()), ids=list(KINDS))
 

@@ -37,7 +37,7 @@ MAKERS: dict[str, Callable[..., GradientEmbedding]] = {
         model, draws=2, dim=400, **options
     ),
     "dense": lambda model, **options: RandomProjectionEmbedding(
-        model, draws=2, dim=400, projection="rademacher", balance=True, **options
+        model, draws=2, dim=400, projection="rademacher", **options
     ),
     "local": lambda model, **options: LocalEmbedding(as_module(model), **options),
     "local projection": lambda model, **options: LocalEmbedding(
@@ -416,7 +416,7 @@ torch.manual_seed(int(__import__("os").urandom(2).hex(), 16))
 x, y = torch.linspace(-1, 1, 60).view(5, 12), torch.arange(5) % 4
 embeddings = [
     LastLayerEmbedding(mlp(12, 4), seed=7),
-    RandomProjectionEmbedding(mlp(12, 4), dim=9, seed=7, balance=True),
+    RandomProjectionEmbedding(mlp(12, 4), dim=9, seed=7),
     RandomProjectionEmbedding(lambda: mlp(12, 4), dim=9, projection="rademacher", seed=7),
 ]
 sums = [embedding.embed(x, y).sum() for embedding in embeddings]

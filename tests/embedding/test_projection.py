@@ -45,7 +45,7 @@ def test_dense_entries_are_plus_or_minus_one_over_the_root_of_d(
 def test_projections_are_linear_and_add_up(kind: str) -> None:
     gradients = torch.randn(7, 300, generator=torch.Generator().manual_seed(0))
     out = torch.ones(7, 40)
-    PROJECTIONS[kind](40, seed=2, draw=1).add(out, gradients, 5, scale=3.0)
+    PROJECTIONS[kind](40, seed=2, draw=1).add(out, 3 * gradients, 5)
     expected = 1 + 3 * gradients @ matrix(kind, 300, 40, seed=2, draw=1, block=5)
     torch.testing.assert_close(out, expected, rtol=1e-4, atol=1e-4)
 

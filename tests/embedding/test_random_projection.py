@@ -21,26 +21,24 @@ def projected_loop(
     for number, draw in enumerate(embedding._draws):
         out = torch.zeros(len(inputs), dim)
         projection = PROJECTIONS[kind](dim, seed=embedding.seed, draw=number)
-        scales = embedding.state_dict()["scales"][number].tolist()
         for block, rows in enumerate(zip(*gradient_loop(draw, inputs, targets), strict=True)):
             gradient = torch.stack(rows)
             if gradient.ndim == 5:
                 gradient = gradient.permute(0, 1, 3, 4, 2)
-            projection.add(out, gradient.flatten(1), block, scales[block])
+            projection.add(out, gradient.flatten(1), block)
         parts.append(out)
     return torch.cat(parts, dim=1)
 
 
 @KINDS
 @pytest.mark.parametrize("name", [name for name in MODELS if name != "resnet18"])
-@pytest.mark.parametrize("balance", [False, True], ids=["raw", "balanced"])
 def test_atoms_equal_the_projected_autograd_loop(
-    name: str, projection: str, balance: bool, monkeypatch: pytest.MonkeyPatch
+    name: str, projection: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("avalanche_gmc.embedding.per_example.BLOCK_PARAMETERS", 2**20)
     factory, shape = MODELS[name]
     embedding = RandomProjectionEmbedding(
-        factory, draws=2, dim=30, projection=projection, balance=balance, batch_size=4, seed=3
+        factory, draws=2, dim=30, projection=projection, batch_size=4, seed=3
     )
     inputs, targets = make_examples(shape, 6)
     found = embedding.embed(inputs, targets).rows(torch.arange(6))
@@ -60,32 +58,6 @@ def test_inner_products_approach_those_of_the_gradients(projection: str) -> None
     # The standard deviation of an inner product is about sqrt(2 / 3000) of the norms.
     error = (atoms @ atoms.T - full @ full.T) / (full.norm(dim=1) * full.norm(dim=1)[:, None])
     assert error.abs().max() < 0.12
-
-
-def test_balanced_tensors_have_norm_one_on_the_first_data() -> None:
-    factory, shape = MODELS["cnn"]
-    embedding = RandomProjectionEmbedding(factory, draws=2, dim=2000, balance=True)
-    inputs, targets = make_examples(shape, 32)
-    embedding.embed(inputs, targets)
-    scales = embedding.state_dict()["scales"]
-    for number, draw in enumerate(embedding._draws):
-        per_tensor = zip(*gradient_loop(draw, inputs, targets), strict=True)
-        norms = torch.stack([torch.stack(rows).square().sum() for rows in per_tensor]) / 32
-        torch.testing.assert_close(
-            norms.sqrt().double() * scales[number],
-            torch.ones_like(scales[number]),
-            rtol=0.1,
-            atol=0,
-        )
-
-
-def test_scales_are_measured_once() -> None:
-    factory, shape = MODELS["mlp"]
-    embedding = RandomProjectionEmbedding(factory, dim=50, balance=True)
-    inputs, targets = make_examples(shape, 12)
-    first = embedding.embed(inputs, targets).rows(torch.arange(12))
-    embedding.embed(inputs * 100, targets)
-    torch.testing.assert_close(embedding.embed(inputs, targets).rows(torch.arange(12)), first)
 
 
 def test_frozen_parameters_take_no_part() -> None:

@@ -7,7 +7,7 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from hypothesis import assume, given
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from reference import dense_last_layer, naive_pursuit
 from scipy.optimize import nnls
@@ -21,7 +21,18 @@ from avalanche_gmc import (
 )
 from avalanche_gmc.pursuit import stepwise, sweep
 
-MODES = pytest.mark.parametrize("mode", ["exact", "fast"])
+MODES = pytest.mark.parametrize("mode", ["exact", "fast", "large and fast"], indirect=True)
+
+
+@pytest.fixture
+def mode(request, monkeypatch):
+    """A mode; small dictionaries are taken for large ones where it says so."""
+    if request.param == "large and fast":
+        monkeypatch.setattr(stepwise, "SMALL_BYTES", 0)
+        return "fast"
+    return request.param
+
+
 SHAPES = st.tuples(st.integers(2, 60), st.integers(1, 25))
 
 
@@ -82,6 +93,7 @@ def test_long_runs_with_a_pool_smaller_than_the_dictionary(dtype, monkeypatch):
 
 
 def test_fast_mode_leaves_about_the_residual_of_exact_mode(monkeypatch):
+    monkeypatch.setattr(stepwise, "SMALL_BYTES", 0)
     monkeypatch.setattr(sweep, "MOST_CANDIDATES", {"exact": 64, "fast": 64})
     atoms, target = random_problem((900, 200), seed=2, dtype=torch.float32)
     exact, fast = (
@@ -93,6 +105,7 @@ def test_fast_mode_leaves_about_the_residual_of_exact_mode(monkeypatch):
 
 
 @MODES
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])  # one mode for all examples
 @given(shape=SHAPES, fraction=st.floats(0.01, 1.0), seed=st.integers(0, 999))
 def test_properties_of_every_coreset(mode, shape, fraction, seed):
     atoms, target = random_problem(shape, seed)

@@ -91,7 +91,7 @@ def model() -> nn.Module:
 def embedding(kind: str) -> LastLayerEmbedding | RandomProjectionEmbedding:
     if kind == "last-layer":
         return LastLayerEmbedding(model, draws=2)
-    return RandomProjectionEmbedding(model, draws=2, dim=40, balance=True)
+    return RandomProjectionEmbedding(model, draws=2, dim=40)
 
 
 def contents(buffer: GradientMatchingBuffer) -> tuple[object, ...]:
