@@ -1,8 +1,8 @@
 """The transforms between a sample's leaf and an AvalancheDataset, taken off and put on again.
 
 An AvalancheDataset is a tree. Every node may carry frozen and plain transform groups, applied on
-the way from the leaf to the root; a *level* is one node's pair of them. This is the one place that
-knows Avalanche's private tree.
+the way from the leaf to the root; a *level* is one node's pair of them. Avalanche keeps this tree
+private, so a new version of it may need changes here.
 """
 
 from __future__ import annotations
