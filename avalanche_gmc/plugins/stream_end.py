@@ -23,7 +23,7 @@ class StreamEnd:
             if not isinstance(experience, OnlineCLExperience):
                 return _is_last(experience)
             origin, length = experience.origin_experience, experience.sub_stream_length
-            done = experience.is_last_subexp or self._pieces.count == length
+            done = experience.is_last_subexp or self._pieces.seen == length
             return bool(done and (origin is None or _is_last(origin)))
 
 
