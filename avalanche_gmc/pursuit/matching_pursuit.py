@@ -97,7 +97,7 @@ def orthogonal_matching_pursuit(
     :param size: n, at most N.
     :param mode: "exact": the picks of the plain loop. "fast": picks made among a few candidates
         are not checked against all atoms; a slightly larger residual in a fraction of the time.
-        From a small dictionary, up to 64 MiB, both find the same.
+        From a small dictionary, up to 32 MiB, both find the same.
     :param nonnegative: refit the weights of the picked atoms with weights ≥ 0. If false, plain
         least squares as in the paper, where a negative weight makes a training loss unbounded
         below. The picks are the same.

@@ -15,6 +15,7 @@ where picks on trial among a few candidates are mostly wrong, nothing beats it. 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -24,14 +25,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from avalanche_gmc.dictionary import Dictionary, ShardedDictionary
+from avalanche_gmc.dictionary import DenseDictionary, Dictionary, ShardedDictionary
 from avalanche_gmc.pursuit.basis import Basis
 from avalanche_gmc.pursuit.scoreboard import DEPENDENT, Scoreboard
 
 Array = NDArray[Any]
 
-SMALL_BYTES = 2**26
-"""Up to 64 MiB of dense atoms, scoring all of them costs less than a round of trials."""
+SMALL_BYTES = 2**25
+"""Up to 32 MiB of dense atoms, scoring all of them costs less than a round of trials."""
 RESCORED = 32
 """How many of the best atoms by a rounded score are scored again."""
 FAR = 0.5
@@ -67,6 +68,9 @@ class Stepwise:
         self._board = board
         self._basis = basis
         self._inverse_norms = board.inverse_norms.cpu().numpy()
+        dictionary = board.dictionary
+        is_dense = isinstance(dictionary, DenseDictionary) and dictionary.device.type == "cpu"
+        self._atoms = dictionary.atoms.numpy() if is_dense else None
         self._rounded_atoms: Tensor | None = None
 
     def picks(self, residual: Tensor, limit: int, stop: float) -> Steps:
@@ -135,7 +139,10 @@ class Stepwise:
 
     def _row(self, index: int) -> Array:
         """An atom at unit length: D."""
-        row = self._board.dictionary.rows(torch.tensor([index]))[0].numpy()
+        if self._atoms is not None:
+            row = self._atoms[index]
+        else:
+            row = self._board.dictionary.rows(torch.tensor([index]))[0].numpy()
         return np.asarray(row * self._inverse_norms[index])
 
     def _outside(
@@ -155,10 +162,10 @@ class Stepwise:
                     overlap = self._times(span, vector)
                     vector = vector - self._times(span.T, overlap)
                     total += length * overlap
-            distance = float(np.sqrt(vector @ vector))
+            distance = math.sqrt(float(vector @ vector))
             if distance == 0.0:
                 return vector, overlaps, 0.0
-            vector = vector / vector.dtype.type(distance)
+            vector *= vector.dtype.type(1 / distance)
             length *= distance
             if distance > FAR:
                 break
