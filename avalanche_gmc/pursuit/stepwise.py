@@ -68,9 +68,9 @@ class Stepwise:
         self._board = board
         self._basis = basis
         self._inverse_norms = board.inverse_norms.cpu().numpy()
-        dictionary = board.dictionary
-        is_dense = isinstance(dictionary, DenseDictionary) and dictionary.device.type == "cpu"
-        self._atoms = dictionary.atoms.numpy() if is_dense else None
+        self._atoms: Array | None = None
+        if isinstance(board.dictionary, DenseDictionary) and board.dictionary.device.type == "cpu":
+            self._atoms = board.dictionary.atoms.numpy()
         self._rounded_atoms: Tensor | None = None
 
     def picks(self, residual: Tensor, limit: int, stop: float) -> Steps:
