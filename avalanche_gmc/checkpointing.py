@@ -92,7 +92,7 @@ def maybe_load_checkpoint(
 class _HashedFile:
     """A file for ``torch.save`` that keeps the checksum of what was written.
 
-    torch hides an error of ``write`` behind one of its own, so the first is kept in ``error``.
+    torch replaces an error of ``write`` by one of its own, so the first is kept in ``error``.
     """
 
     def __init__(self, file: IO[bytes]) -> None:

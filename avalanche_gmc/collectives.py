@@ -1,7 +1,5 @@
 """What the processes of a group tell each other: every exchange named, counted, and guarded.
 
-Letters: R ranks.
-
 All ranks must make the same exchanges in the same order. Tensors may live anywhere; they travel on
 the device of the group's backend (the current GPU for NCCL, the CPU otherwise) and the answers come
 back there. Numbers are never added up on the way where that could round: a reduction is a maximum,
@@ -59,7 +57,7 @@ class OneRank:
 
     rank, size = 0, 1
 
-    def share(self, count: int) -> range:
+    def part(self, count: int) -> range:
         """All of ``count`` things."""
         return range(count)
 
@@ -83,7 +81,7 @@ class OneRank:
 
 
 class Ranks(OneRank):
-    """The R processes of a group.
+    """The processes of a group.
 
     :param process_group: of ``torch.distributed``; None is the default group.
     """
@@ -101,7 +99,7 @@ class Ranks(OneRank):
         if self.rank < 0:
             raise ValueError("this process does not belong to the process group that was given.")
 
-    def share(self, count: int) -> range:
+    def part(self, count: int) -> range:
         """The part of ``count`` things that is this rank's: contiguous, sizes differ by one."""
         return range(count * self.rank // self.size, count * (self.rank + 1) // self.size)
 

@@ -37,7 +37,7 @@ class RankGroup:
     ) -> list[Any]:
         """What ``function(rank, *args)`` returns, or raises, on each rank, in rank order.
 
-        An EOFError stands for a rank that has died, a TimeoutError for one that is silent.
+        An EOFError means that the rank has died, a TimeoutError that it is silent.
         """
         for connection in self._connections:
             connection.send((function, args))

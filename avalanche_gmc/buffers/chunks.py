@@ -56,7 +56,7 @@ class Chunk:
         )
 
     def stored(self) -> Stored:
-        """Copies of all examples, each of which stands for itself."""
+        """Copies of all examples, each of which represents itself."""
         ones = torch.ones(len(self), dtype=torch.float64)
         return Stored(self.exemplars(range(len(self))), whole(self.embeddings), ones, self.labels)
 

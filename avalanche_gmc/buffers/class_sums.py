@@ -45,7 +45,7 @@ class ClassSums:
         :param labels: of all of them, on every rank: N, int64.
         """
         counts = Counter(sorted(labels.tolist()))
-        part = labels[list(ranks.share(len(labels)))]
+        part = labels[list(ranks.part(len(labels)))]
 
         def add_up() -> Tensor:
             if len(counts) == 1:

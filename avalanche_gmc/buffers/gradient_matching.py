@@ -56,7 +56,7 @@ class GradientMatchingBuffer(OwningBuffer):
     :param max_size: the number of exemplars.
     :param embedding: a :class:`GradientEmbedding`; or ``"last-layer"`` or ``"random-projection"``,
         built from the strategy's model and criterion at the first update; or ``"local"``, gradients
-        at the current weights, where the exemplars are embedded again at every update and stand for
+        at the current weights, where the exemplars are embedded again at every update and represent
         the past (a given :class:`LocalEmbedding` does the same). None is ``"last-layer"``, which
         costs less than projections and chooses as well if it has ten to twenty dimensions per
         exemplar: it takes the paper's 4 draws, up to 64 where these have too few dimensions, and
@@ -64,7 +64,7 @@ class GradientMatchingBuffer(OwningBuffer):
         (``IncrementalClassifier``, ``MTSimpleMLP``, ``as_multitask``) it is a
         :class:`GrowingHeadEmbedding`; other embeddings cannot follow such heads.
     :param target: what the weighted exemplars shall match. "stream", the paper's: the sum over all
-        N examples seen; a weight says how many of them an exemplar stands for. "balanced": N times
+        N examples seen; a weight says how many of them an exemplar represents. "balanced": N times
         the mean of the class means, for streams in which some classes have many more examples
         than others. Weights then sum to about N as well, about N/K for each of K classes, and an
         example of a class with N_c examples counts N/(K·N_c), also while everything is kept. So the

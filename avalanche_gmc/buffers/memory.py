@@ -1,4 +1,4 @@
-"""A weighted coreset and what it stands for.
+"""A weighted coreset and what it represents.
 
 Letters: n exemplars, D dimensions.
 """
@@ -23,7 +23,7 @@ class Stored:
 
     :param exemplars: n.
     :param embeddings: n atoms of dimension D; None if n is 0.
-    :param stands_for: how many examples of its class each exemplar stands for: n, float64.
+    :param stands_for: how many examples of its class each exemplar represents: n, float64.
     :param labels: n, int64: their classes, as :class:`ClassSums` tells them apart.
     """
 
@@ -52,7 +52,7 @@ class Stored:
 
 @dataclass(frozen=True, eq=False)
 class Memory:
-    """A weighted coreset and what it stands for. Never changed, only replaced.
+    """A weighted coreset and what it represents. Never changed, only replaced.
 
     :param picked: the exemplars in the order of the last pursuit.
     :param pending: those that came since, or all if there was no pursuit yet.
@@ -96,7 +96,7 @@ class Memory:
         )
 
     def embedded_again(self, embeddings: Dictionary) -> Memory:
-        """The same exemplars in other embeddings, in which they stand for everything seen.
+        """The same exemplars in other embeddings, in which they represent everything seen.
 
         :param embeddings: of the picked and then the pending exemplars.
         """

@@ -43,12 +43,12 @@ def embed_part(data: AvalancheDataset, embedding: Any, ranks: OneRank) -> Dictio
         if calibrate is not None:
             # On the data that one process would take, not on this rank's part of it.
             calibrate(data)
-        part = data.subset(list(ranks.share(len(data))))
+        part = data.subset(list(ranks.part(len(data))))
     try:
         with embedding_bar(len(part), possible=ranks.rank == 0) as bar:
             dictionary: Dictionary = embedding.embed(part if bar.disable else Counted(part, bar))
     except ValueError as error:
-        first = ranks.share(len(data)).start
+        first = ranks.part(len(data)).start
         if first == 0:
             raise
         raise ValueError(f"{error} (This rank counts from example {first}.)") from error

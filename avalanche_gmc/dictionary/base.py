@@ -1,6 +1,6 @@
 """Dictionaries: N atoms of dimension D, seen only as a linear operator.
 
-Letters: N atoms, D dimensions, b vectors at once, m chosen atoms, P numbers that make an atom,
+Letters: N atoms, D dimensions, b vectors at once, m chosen atoms, V values that make an atom,
 S draws, K outputs, H features (of the last layer; H counts the constant 1 of the bias where there
 is one).
 
@@ -112,9 +112,9 @@ class Dictionary(ABC):
         """The same dictionary on another device."""
 
     def packed(self, indices: Tensor) -> Tensor:
-        """The chosen atoms in the fewest numbers, to be sent elsewhere: m → m×P.
+        """The chosen atoms in the fewest values, to be sent elsewhere: m → m×V.
 
-        P is the same for all atoms; D for atoms without structure.
+        V is the same for all atoms; D for atoms without structure.
         """
         return self.rows(indices)
 

@@ -1,6 +1,6 @@
 """A dictionary whose atoms are spread over the processes of a group.
 
-Letters: N atoms on all ranks together, D dimensions, m chosen atoms, P floats that make an atom.
+Letters: N atoms on all ranks together, D dimensions, m chosen atoms, V values that make an atom.
 
 Atoms are known by their ids in the whole, 0 to N−1. What a rank holds never leaves it, except
 for the few atoms that all ranks ask for together.
@@ -55,10 +55,10 @@ class ShardedDictionary(Dictionary):
 
     @classmethod
     def split(cls, whole: Dictionary, process_group: Any = None) -> Self:
-        """The atoms of a dictionary that every rank has, each rank holding its share of them."""
+        """The atoms of a dictionary that every rank has, each rank holding a part of them."""
         ranks = process_group if isinstance(process_group, Ranks) else Ranks(process_group)
-        share = ranks.share(len(whole))
-        chosen = torch.arange(share.start, share.stop, device=whole.device)
+        part = ranks.part(len(whole))
+        chosen = torch.arange(part.start, part.stop, device=whole.device)
         return cls(whole.take(chosen), ranks)
 
     @property

@@ -82,9 +82,9 @@ class DrawsEmbedding(GradientEmbedding, Generic[Store]):
     :param model: a callable that returns a fresh model, or a module with ``reset_parameters()``.
     :param draws: S.
     :param loss: one value per example; None is cross entropy.
-    :param batch_size: examples per pass; it bounds the memory and changes nothing else.
+    :param batch_size: examples per pass; it bounds the bytes in use and changes nothing else.
     :param usual: the sizes if ``batch_size`` is None.
-    :param save_draws: keep the draws themselves in memory, states and pickles, not their seed.
+    :param save_draws: keep the draws themselves, also in states and pickles, not their seed.
     :param seed: of the draws (and projections).
     """
 

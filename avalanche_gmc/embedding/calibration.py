@@ -68,10 +68,10 @@ def calibrate_batch_norm(model: nn.Module, inputs: Tensor) -> dict[str, Tensor]:
 def _set_statistics(module: nn.Module, activations: Tensor) -> None:
     channels = activations.transpose(0, 1).flatten(1).double()
     examples = activations.shape[0]
-    share = examples / (examples + 1)
+    part = examples / (examples + 1)
     layer_mean, layer_var = channels.mean(), channels.var(correction=0)
-    mean = torch.lerp(layer_mean, channels.mean(dim=1), share)
-    var = torch.lerp(layer_var, channels.var(dim=1, correction=0), share)
+    mean = torch.lerp(layer_mean, channels.mean(dim=1), part)
+    var = torch.lerp(layer_var, channels.var(dim=1, correction=0), part)
     module.get_buffer("running_mean").copy_(mean)
     module.get_buffer("running_var").copy_(var)
 

@@ -55,7 +55,7 @@ class Examples:
         return (slice(a, min(a + size, len(self))) for a in range(0, len(self), size))
 
     def spread(self, count: int) -> list[int]:
-        """At most ``count`` positions, evenly spaced: sorted data must not hide its other end."""
+        """At most ``count`` positions, evenly spaced, so that both ends of sorted data are seen."""
         count = min(count, len(self))
         return [position * len(self) // count for position in range(count)]
 

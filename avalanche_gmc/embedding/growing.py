@@ -58,7 +58,7 @@ class GrowingHeadEmbedding(DrawsEmbedding[_Store]):
     :param draws: S.
     :param loss: ``loss(outputs, targets)`` with one value per example; None is cross entropy.
     :param batch_size: examples per pass; None takes 1024 vectors or 256 of anything larger.
-    :param save_draws: keep the draws themselves in memory, states and pickles.
+    :param save_draws: keep the draws themselves, also in states and pickles.
     :param seed: of the draws and of all units.
     """
 

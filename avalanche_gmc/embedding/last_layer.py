@@ -42,9 +42,9 @@ class LastLayerEmbedding(DrawsEmbedding[_Store]):
         is large.
     :param loss: ``loss(outputs, targets)`` with one value per example; None is cross entropy.
     :param layer: name of the final ``nn.Linear``, if it shall not be found.
-    :param batch_size: examples per pass; it bounds the memory and changes nothing else. None
+    :param batch_size: examples per pass; it bounds the bytes in use and changes nothing else. None
         takes 1024 vectors or 256 of anything larger.
-    :param save_draws: keep the draws themselves in memory, states and pickles. They are normally
+    :param save_draws: keep the draws themselves, also in states and pickles. They are normally
         made from the seed when they are needed, and take no room.
     :param seed: of the draws.
     """

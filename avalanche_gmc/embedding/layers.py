@@ -1,6 +1,6 @@
 """Per-example weight gradients of single layers, from what goes in and the error that comes back.
 
-Letters: N examples, C input channels, O output channels, T positions (pixels, tokens).
+Letters: N examples, C input channels, O output channels, L positions (pixels, tokens).
 
 Gradients are of the loss of each example alone. A rule yields a tensor's gradient in blocks of
 ``step`` output channels, N×(step·C·...), so that the N gradients of a large layer never exist at
@@ -76,7 +76,7 @@ RULES: dict[type[nn.Module], dict[str, LayerRule]] = {
 
 
 def _products(errors: Tensor, inputs: Tensor, step: int) -> Iterator[Tensor]:
-    """Outer products summed over positions: N×T×O and N×T×C → blocks of N×(step·C)."""
+    """Outer products summed over positions: N×L×O and N×L×C → blocks of N×(step·C)."""
     block = len(inputs) * step * inputs.shape[2]
     for some in torch.split(errors, step * max(1, PRODUCT_NUMBERS // block), dim=2):
         product = torch.einsum("nto,ntc->noc", some, inputs)
@@ -85,7 +85,7 @@ def _products(errors: Tensor, inputs: Tensor, step: int) -> Iterator[Tensor]:
 
 
 def _as_positions(values: Tensor) -> Tensor:
-    """N×...×C → N×T×C."""
+    """N×...×C → N×L×C."""
     return values.reshape(len(values), -1, values.shape[-1])
 
 
@@ -95,7 +95,7 @@ def _sum_positions(values: Tensor) -> Tensor:
 
 
 def _windows(layer: nn.Conv2d, inputs: Tensor) -> Tensor:
-    """What each output pixel sees: N×C×height×width → N×T×groups×(kernel pixels)×(C/groups)."""
+    """What each output pixel sees: N×C×height×width → N×L×groups×(kernel pixels)×(C/groups)."""
     mode = "constant" if layer.padding_mode == "zeros" else layer.padding_mode
     # PyTorch derives this list for every kind of padding, "same" included.
     padded = F.pad(inputs, layer._reversed_padding_repeated_twice, mode=mode)

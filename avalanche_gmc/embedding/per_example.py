@@ -72,7 +72,7 @@ class PerExampleGradients:
 
     :param model: in eval mode.
     :param loss: one value per example.
-    :param work_elements: temporaries hold at most this many numbers, or one example's share.
+    :param work_elements: temporaries hold at most this many numbers, or those of one example.
     :param ways: what other draws of the model found out.
     """
 
@@ -178,7 +178,7 @@ class PerExampleGradients:
         some = torch.arange(PROBES, device=inputs.device) * len(inputs) // PROBES
         probes = [inputs[some]]
         if inputs.is_floating_point():
-            # Real examples may be zero or equal, and hide a difference; random ones cannot.
+            # Real examples may be zero or equal and show no difference; random ones do.
             noise = torch.randn(inputs[some].shape, generator=torch.Generator().manual_seed(0))
             probes.append(noise.to(inputs))
         return all(self._agrees(x, targets[some]) for x in probes)

@@ -2,7 +2,7 @@
 
 Letters: N examples, P parameters of the model, p of one block of them, d dimensions.
 
-Both are linear maps R: P → d with E[<Rx, Ry>] = <x, y>, applied block by block and added up, so
+Both are linear maps Φ: P → d with E[<Φx, Φy>] = <x, y>, applied block by block and added up, so
 neither a P×d matrix nor an N×P matrix ever exists. All signs and buckets are drawn on the CPU from
 (seed, draw, block) whenever they are needed: there is nothing to store, and every process and
 device sees the same numbers.

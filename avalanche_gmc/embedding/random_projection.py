@@ -22,7 +22,7 @@ BATCH_SIZES = {
     "sparse": BatchSizes(vectors=64, others=64),
     "rademacher": BatchSizes(vectors=1024, others=512),
 }
-"""Small batches stay in the cache; the dense matrix pays only if many examples share a chunk."""
+"""Small batches stay in the cache; the dense matrix is worth drawing for many examples only."""
 
 WORK_ELEMENTS = {"sparse": 2**23, "rademacher": 2**26}
 """Most numbers in temporaries of per-example gradients: 32 MiB, or 256 MiB of float32."""
@@ -40,9 +40,9 @@ class RandomProjectionEmbedding(DrawsEmbedding[Tensor]):
     :param projection: ``"sparse"`` (one sign and one bucket per parameter) or ``"rademacher"``
         (the paper's dense ±1).
     :param loss: ``loss(outputs, targets)`` with one value per example; None is cross entropy.
-    :param batch_size: examples per pass; it bounds the memory and changes nothing else. None
+    :param batch_size: examples per pass; it bounds the bytes in use and changes nothing else. None
         takes 64 for the sparse and 512 for the dense projection (1024 if they are vectors).
-    :param save_draws: keep the draws themselves in memory, states and pickles. They are normally
+    :param save_draws: keep the draws themselves, also in states and pickles. They are normally
         made from the seed when they are needed, and take no room.
     :param seed: of the draws and the projections.
     """

@@ -64,7 +64,7 @@ class Units:
         """The gradient of the loss with respect to the outputs: N×K, N → N×K.
 
         An example has errors at the units of its own head only. While a head has a single unit, a
-        second one of output 0 stands for classes to come: a softmax over one unit has no gradient.
+        second one of output 0 is added for classes to come: a softmax over one has no gradient.
 
         :param targets: columns of units; a negative one has no errors at all.
         """

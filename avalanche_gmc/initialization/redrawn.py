@@ -78,7 +78,7 @@ class Redrawn:
                 memo[id(parameter)] = parameter
         draw = copy.deepcopy(self._template, memo)
         with torch.no_grad():
-            # Children first: a container that initialises its children has the last word.
+            # Children first: a container that initialises its children decides.
             for old, new in reversed(list(_pairs(self._template, draw))):
                 initialise = _initialiser(new) if old in fresh else None
                 if initialise is not None:

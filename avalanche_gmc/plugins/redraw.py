@@ -36,7 +36,7 @@ def _redraw_dynamic(model: nn.Module, made: dict[str, nn.Parameter]) -> None:
     """Take parameters from `made` where they fit; the others are drawn by their modules."""
     trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
     fitting = {n: p for n, p in trained.items() if n in made and made[n].shape == p.shape}
-    # Children first: a container that initialises its children has the last word.
+    # Children first: a container that initialises its children decides.
     modules = [m for m in reversed(list(model.modules())) if _resetter(m) and _is_trained(m)]
     covered = {id(p) for module in modules for p in module.parameters()}
     missing = [n for n, p in trained.items() if n not in fitting and id(p) not in covered]

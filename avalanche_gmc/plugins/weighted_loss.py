@@ -1,20 +1,20 @@
 """The weighted training loss, defined once for all plugins.
 
-**Definition.** A memory of N examples with weights w stands for the loss ``sum(w·loss)/sum(w)``.
+**Definition.** A memory of N examples with weights w has the loss ``sum(w·loss)/sum(w)``.
 A minibatch of B of them contributes ``sum((w/mean(w))·loss)/B``, where the mean of the weights is
 that of the *whole memory*. Reasons:
 
 - It is an unbiased estimate of the memory's loss. Dividing by the minibatch's own sum of weights is
   not (the sum varies with the draw), and it is undefined for a minibatch of zero weights, which
   non-negative refits produce.
-- Equal weights become exactly 1. They say nothing, so such a memory is trained without weights.
+- Equal weights become exactly 1. Such a memory is trained without weights.
 
 Weights multiply the terms of the criterion; the criterion's own denominator stays as it is: the
 number of elements, or for cross entropy the class weights of the targets that are not ignored.
 With ``reduction="sum"`` there is none.
 
 In distributed training each rank's minibatch counts by this definition, with the mean of the whole
-memory, and the average of the ranks' gradients is that of one minibatch R times as large.
+memory, and the average of the ranks' gradients is that of one minibatch with the rows of all ranks.
 
 A negative weight would make the cross entropy unbounded below. It is refused.
 

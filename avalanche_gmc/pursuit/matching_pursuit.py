@@ -43,7 +43,7 @@ from avalanche_gmc.pursuit.scoreboard import Scoreboard
 from avalanche_gmc.pursuit.sharded_scoreboard import scoreboard_of, start_together
 from avalanche_gmc.pursuit.stepwise import is_light, is_small, one_thread
 from avalanche_gmc.pursuit.sweep import Sweep
-from avalanche_gmc.pursuit.weights import PickedAtoms, fit_sweep, share_between_sweeps
+from avalanche_gmc.pursuit.weights import PickedAtoms, divide_between_sweeps, fit_sweep
 
 Mode = Literal["exact", "fast"]
 QUICK_SIZE = 1000
@@ -86,7 +86,7 @@ def orthogonal_matching_pursuit(
 
     Returns exactly ``size`` distinct atoms (unless ``tolerance`` stops it). If the residual is
     spent or the atoms' span exhausted before that, as for ``size`` > D, further sweeps over the
-    atoms not picked yet match the same target again; the weights are shared between the sweeps
+    atoms not picked yet match the same target again; the weights are divided between the sweeps
     in proportion to their sizes and adjusted so that the whole sum still matches the target. Zero
     atoms come last, with weight 0 and a warning. Ties go to the lowest index.
 
@@ -212,7 +212,7 @@ def _pursue(
     atoms = PickedAtoms(*board.picked(indices))
     final = weights[0]
     if len(sweeps) > 1:
-        final = share_between_sweeps(atoms, weights, target, nonnegative=nonnegative)
+        final = divide_between_sweeps(atoms, weights, target, nonnegative=nonnegative)
     return Coreset(
         indices=indices,
         weights=final,

@@ -35,7 +35,7 @@ PATIENCE = 5
 GRADIENT_STEPS = 300
 POWER_STEPS = 20
 MOST_ZERO = 1 / 2
-"""Share of variables, zero at some time, beyond which their rows of R⁻¹ outweigh R itself."""
+"""The part of the variables, once zero, beyond which their rows of R⁻¹ outweigh R itself."""
 BLOCK = 512
 TOLERANCE = 1e-10
 """Violations below this, relative to the largest weight or moment, are rounding."""

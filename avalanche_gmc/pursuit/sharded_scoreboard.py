@@ -1,7 +1,7 @@
 """The scoreboard of a dictionary that is spread over ranks.
 
 Letters: N atoms on all ranks together, D dimensions, M candidates, k picks so far, b picks
-on trial, P floats that make an atom, R ranks.
+on trial, V values that make an atom.
 
 Every rank runs the same pursuit. Its candidates, basis and residual are the same everywhere,
 because all that they are made of is asked from the scoreboard, which answers alike on every rank;
@@ -13,13 +13,13 @@ of the coreset:
 3. ``correlations`` of the k picks with the residual: w·k bytes, for atoms of w bytes a number;
 4. ``best``, the M highest scores of each rank: w·M + 8 bytes;
 5. ``best``, who has the M highest of all: (w+8)·M + w bytes;
-6. ``look_up``, the m ≤ M atoms that become candidates (about half of them) as P floats each, and
-   the standing of all M: w·(P+1)·m + (w+1)·M bytes.
+6. ``look_up``, the m ≤ M atoms that become candidates (about half of them) as V values each, and
+   the standing of all M: w·(V+1)·m + (w+1)·M bytes.
 
-So a rank hands over about w·P·m + 16·b + w·k + (3·w+9)·M bytes a round, and each tensor is padded
+So a rank hands over about w·V·m + 16·b + w·k + (3·w+9)·M bytes a round, and each tensor is padded
 to a multiple of 8. Exchanges 1, 2, 3 and 6 are reductions: a ring sends each byte twice. 4 and 5
-are gathered from all: each byte goes to R−1 others. In the first round of a sweep there are
-no candidates yet: m = M. After the last, the n picked atoms are copied to every rank, n·(w·P + 8)
+are gathered from all: each byte goes to all other ranks. In the first round of a sweep there are
+no candidates yet: m = M. After the last, the n picked atoms are copied to every rank, n·(w·V + 8)
 bytes in parts of 64 MiB.
 
 What one process would compute is computed here from the same numbers in the same order, with one

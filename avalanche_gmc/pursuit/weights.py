@@ -21,7 +21,7 @@ from avalanche_gmc.pursuit.nonnegative import (
 from avalanche_gmc.pursuit.triangle import Triangle
 
 PROXIMITY = 1e-6
-"""Pull towards the shared weights where several sweeps leave the match underdetermined."""
+"""Pull towards the sweeps' own weights where several sweeps leave the match underdetermined."""
 PROXIMAL_STEPS = 3
 CHUNK_ROWS = 512
 GRAM_ROWS = 2048
@@ -71,7 +71,7 @@ def fit_sweep(
     """Least-squares weights of atoms that are independent of each other.
 
     :param atoms: k atoms.
-    :param factor: their triangular factor R, k×k; it is used up.
+    :param factor: their triangular factor R, k×k; overwritten.
     :param coordinates: k, of the target in the basis.
     :param target: D, float64.
     :returns: k, float64.
@@ -85,13 +85,13 @@ def fit_sweep(
     return weights
 
 
-def share_between_sweeps(
+def divide_between_sweeps(
     atoms: PickedAtoms, sweeps: Sequence[Tensor], target: Tensor, *, nonnegative: bool
 ) -> Tensor:
     """Weights for the atoms of several sweeps that together match the target.
 
     Each sweep has weights that match the target by themselves, as far as its atoms can. Every
-    sweep gets a share in proportion to its size, and the weights that match the target best and
+    sweep counts in proportion to its size, and the weights that match the target best and
     stay nearest to these are returned (proximal-point steps), so that no sweep's atoms end at zero
     merely because another sweep's atoms suffice.
 

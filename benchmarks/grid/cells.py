@@ -27,7 +27,7 @@ class Experiment:
     :param training: columns of the cells in which the experiment departs from the paper.
     :param memory_factors: by method and for ``others``, how often the memory's mean loss is added
         to that of the current experience; such an experiment starts a new optimizer at each
-        experience. Without them the memory counts for the part of the stream that it stands for.
+        experience. Without them the memory counts for the part of the stream that it represents.
     :param published: what others report, for the table.
     """
 

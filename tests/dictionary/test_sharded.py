@@ -26,7 +26,7 @@ from avalanche_gmc.pursuit.sharded_scoreboard import ShardedScoreboard
 
 MODES = pytest.mark.parametrize("mode", ["exact", "fast", "large and fast"])
 
-POOLS = {"exact": 96, "fast": 64}
+CANDIDATES = {"exact": 96, "fast": 64}
 """Smaller than the dictionaries here, so that atoms come and go."""
 
 WEIGHTS = {torch.float32: 1e-5, torch.float64: 1e-10}
@@ -77,7 +77,7 @@ def zero_target() -> Problem:
 
 
 def opposed_copies() -> Problem:
-    """After one pick its copies fill the pool without being candidates."""
+    """After one pick its copies have the best scores without being candidates."""
     copies = torch.tensor([[1.0, 0.0, 0.0]]).repeat(600, 1)
     others = torch.tensor([[0.1, -1.0, 0.0], [0.0, -1.0, 1.0]])
     atoms = torch.cat([copies, others]).double()
@@ -101,7 +101,7 @@ PROBLEMS = {
     "zero target": zero_target,
     "tolerance": lambda: dense((200, 30), 7, 60, tolerance=0.05, dtype=torch.float64),
     "span exhausted": lambda: dense((200, 12), 8, 10, rank=4, dtype=torch.float64),
-    "pool of copies": opposed_copies,
+    "candidates are copies": opposed_copies,
     "last layer": last_layer,
     "one atom": lambda: dense((1, 5), 9, 1),
 }
@@ -146,7 +146,7 @@ def both_ways(
     if large:
         options["mode"] = "fast"
     small = mock.patch.object(stepwise, "SMALL_BYTES", 0 if large else stepwise.SMALL_BYTES)
-    with small, mock.patch.dict(sweep.MOST_CANDIDATES, POOLS):
+    with small, mock.patch.dict(sweep.MOST_CANDIDATES, CANDIDATES):
         alone = orthogonal_matching_pursuit(problem.atoms, *arguments, **options)
         shards = sharded(problem, split, rank, ranks)
         return alone, orthogonal_matching_pursuit(shards, *arguments, **options)
@@ -210,7 +210,7 @@ def random_problem(rank: int, ranks: int, seed: int) -> tuple[Coreset, Coreset]:
     }
     arguments = problem.target, problem.size
     shards = sharded(problem, draw.choice(SPLITS), rank, ranks)
-    with mock.patch.dict(sweep.MOST_CANDIDATES, POOLS):
+    with mock.patch.dict(sweep.MOST_CANDIDATES, CANDIDATES):
         alone = orthogonal_matching_pursuit(problem.atoms, *arguments, **options)
         return alone, orthogonal_matching_pursuit(shards, *arguments, **options)
 
@@ -261,7 +261,7 @@ def traffic_of(rank: int, ranks: int, shape: tuple[int, int], size: int, mode: s
     shards = sharded(problem, "even", rank, ranks)
     made = shards.traffic.calls
     large = mock.patch.object(stepwise, "SMALL_BYTES", 0)
-    with large, mock.patch.dict(sweep.MOST_CANDIDATES, POOLS):
+    with large, mock.patch.dict(sweep.MOST_CANDIDATES, CANDIDATES):
         orthogonal_matching_pursuit(shards, problem.target, size, mode=mode)
     shards.traffic.calls -= made
     return shards.traffic
@@ -276,10 +276,10 @@ def test_six_exchanges_a_round_and_the_bytes_of_the_docstring(pair, mode, shape,
         around = 6  # agreeing on the input, counting the candidates, copying the picked atoms
         assert traffic.rounds > 1
         assert traffic.calls <= per_round * traffic.rounds + around
-        pool, width = POOLS[mode], 4
+        count, width = CANDIDATES[mode], 4
         bytes_per_round = (
-            16 * 31 + width * size + width * pool + (width + 8) * pool
-            + (width * shape[1] + 2 * width + 1) * pool + 80
+            16 * 31 + width * size + width * count + (width + 8) * count
+            + (width * shape[1] + 2 * width + 1) * count + 80
         )  # fmt: skip
         once = size * (width * shape[1] + 8) + 2000
         assert traffic.bytes <= bytes_per_round * traffic.rounds + once

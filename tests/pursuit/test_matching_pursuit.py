@@ -208,7 +208,7 @@ def test_identical_atoms_share_the_weight(mode):
 @MODES
 def test_a_pool_full_of_dependent_atoms_does_not_end_the_pursuit(mode):
     # After the first pick all its copies score 0 and the other atoms, which oppose what is left of
-    # the target, score less: they fill the pool without being candidates.
+    # the target, score less: they are among the best scores without being candidates.
     copies = torch.tensor([[1.0, 0.0, 0.0]]).repeat(600, 1)
     others = torch.tensor([[0.1, -1.0, 0.0], [0.0, -1.0, 1.0]])
     atoms = torch.cat([copies, others]).double()

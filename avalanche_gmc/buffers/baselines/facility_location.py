@@ -40,7 +40,7 @@ class FacilityLocationBuffer(OwningBuffer):
     :param max_size: the number of exemplars.
     :param features: maps inputs, N×..., to features, N×F. None flattens them.
     :param epsilon: how far apart the sieves' guesses are; smaller is better and slower.
-    :param num_witnesses: how many examples stand for everything seen.
+    :param num_witnesses: how many examples represent everything seen.
     :param seed: of the sample of witnesses.
     """
 
@@ -109,7 +109,7 @@ class _Source(NamedTuple):
 
 
 class _Witnesses:
-    """A uniform sample of R of the features seen."""
+    """A uniform sample of W of the features seen."""
 
     def __init__(self, size: int, seed: int) -> None:
         self._size = size

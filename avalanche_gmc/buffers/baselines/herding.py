@@ -27,7 +27,7 @@ class HerdingBuffer(SelectionBuffer):
        trained model, come with ``embedding="local"`` and a strategy whose model is trained.
     2. A class may come again. Its list is then made anew, from its exemplars and new examples, and
        the class mean is over everything seen of it: a running sum. With ``"local"``, where old
-       features are of no use, the exemplars stand for what was seen before.
+       features are of no use, the exemplars represent what was seen before.
     3. Averages are not scaled to length 1, only features.
     4. What a rare class has not enough examples for goes to the other classes.
 

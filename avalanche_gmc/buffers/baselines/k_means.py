@@ -26,7 +26,7 @@ class KMeansPlusPlusBuffer(SelectionBuffer):
        with ``embedding="local"`` and a strategy; but a model that was trained on the exemplars has
        gradients close to 0 for all of them, so that hardly any is drawn again.
     2. They are of the true labels, which the paper, on active learning, does not have.
-    3. In a stream the exemplars stand for what was seen before: each pick counts for the examples
+    3. In a stream the exemplars represent what was seen before: each pick counts for the examples
        whose gradients are closest to it, and probabilities are in proportion to these numbers too
        (as in StreamKM++, Ackermann et al., 2012). The numbers are no weights for training.
 

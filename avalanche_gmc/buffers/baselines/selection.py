@@ -27,7 +27,7 @@ class Candidates:
     """The exemplars of a memory, then the new examples.
 
     :param atoms: N embeddings.
-    :param weights: N, float64: how many of the examples seen each stands for, 1 if new.
+    :param weights: N, float64: how many of the examples seen each represents, 1 if new.
     :param stored: how many are exemplars.
     :param num_seen: how many examples were seen, the new ones included.
     :param summary: what the rule remembers of the examples seen before; None at the start.
@@ -60,7 +60,7 @@ class Selection(NamedTuple):
     """What a rule selects.
 
     :param indices: n distinct candidates, in the order of the memory.
-    :param weights: n, float64: how many of the examples seen each stands for. None is the same
+    :param weights: n, float64: how many of the examples seen each represents. None is the same
         number for all.
     """
 
@@ -192,7 +192,7 @@ class WeightedSelectionBuffer(SelectionBuffer):
 
     @property
     def weights(self) -> Tensor:
-        """How many of the examples seen each exemplar stands for: n, float32."""
+        """How many of the examples seen each exemplar represents: n, float32."""
         return self._memory.weights.float()
 
 

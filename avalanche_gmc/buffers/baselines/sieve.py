@@ -1,6 +1,6 @@
 """Sieve streaming (Badanidiyuru et al., 2014) for facility location, all thresholds at once.
 
-Letters: R witnesses, T sieves, n elements to choose.
+Letters: W witnesses, T sieves, n elements to choose.
 
 The value of a set of elements is the mean, over the witnesses, of the similarity to the closest
 element. Each sieve guesses a value v for the best set of n elements, and lets an element in if it
@@ -34,7 +34,7 @@ class Sieves:
         self._powers = range(0)
         self._guesses = np.zeros(0)  # T
         self._counts = np.zeros(0)  # T
-        self._values = np.zeros((0, 0))  # T×R, the similarity to the closest element
+        self._values = np.zeros((0, 0))  # T×W, the similarity to the closest element
         self._totals = np.zeros(0)  # T, the values' means
 
     def __len__(self) -> int:
@@ -44,7 +44,7 @@ class Sieves:
         """Let an element into the sieves that want it.
 
         :param element: its id.
-        :param similarities: to the witnesses: R, at least 0.
+        :param similarities: to the witnesses: W, at least 0.
         """
         single = float(similarities.mean())
         if single > self._best_single:
