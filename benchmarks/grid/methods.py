@@ -31,12 +31,12 @@ class Method:
 
 
 METHODS = {
-    "gmc-last-layer": Method("GMC, last layer", ("#D55E00", "-", "o"), "last-layer", GMC_OPTIONS),
+    "gmc": Method("GMC (default)", ("#D55E00", "-", "o"), "default", ("weighted",)),
+    "gmc-last-layer": Method("GMC, last layer", ("#E69F00", "--", "D"), "last-layer", GMC_OPTIONS),
     "gmc-projection": Method(
-        "GMC, projection", ("#0072B2", "-", "s"), "projection", (*GMC_OPTIONS, "dim", "projection")
+        "GMC, projection", ("#0072B2", "--", "s"), "projection", (*GMC_OPTIONS, "dim", "projection")
     ),
     "gmc-local": Method("GMC, local", ("#CC79A7", "-.", "D"), "local", GMC_OPTIONS[1:]),
-    "gmc": Method("GMC", ("#E69F00", "-", "*"), "default", ("weighted",)),
     "gmc-balanced": Method("GMC, balanced", ("#56B4E9", "--", "h"), "default", ("weighted",)),
     "reservoir": Method("reservoir", ("#000000", "-", "^"), "random"),
     "class-balanced": Method(
