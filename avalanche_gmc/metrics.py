@@ -21,8 +21,10 @@ from avalanche_gmc.reporting.policies import residual_of, storage_policies
 if TYPE_CHECKING:
     from avalanche.training.templates import SupervisedTemplate
 
-Measure = Callable[[Any], dict[str, float]]
-"""From a storage policy to named values; empty if it has no such thing."""
+Values = dict[str, Any]
+"""Floats and pictures by name."""
+Measure = Callable[[Any], Values]
+"""From a storage policy to its values; empty if it has no such thing."""
 
 
 def coreset_metrics(
@@ -57,20 +59,20 @@ def coreset_metrics(
         _residual: residual,
         _effective_size: effective_size,
         _class_counts: class_counts,
+        _contact_sheet: contact_sheet,
     }
-    metrics: list[PluginMetric] = [MemoryMetric(measure) for measure, yes in wanted.items() if yes]
-    return [*metrics, ContactSheetMetric()] if contact_sheet else metrics
+    return [MemoryMetric(measure) for measure, yes in wanted.items() if yes]
 
 
-class MemoryMetric(PluginMetric[dict[str, float]]):
+class MemoryMetric(PluginMetric[Values]):
     """Logs what `measure` says of each memory, after each training experience."""
 
     def __init__(self, measure: Measure) -> None:
         super().__init__()
         self._measure = measure
-        self._values: dict[str, float] = {}
+        self._values: Values = {}
 
-    def result(self) -> dict[str, float]:
+    def result(self) -> Values:
         """The last values by name."""
         return self._values
 
@@ -79,87 +81,50 @@ class MemoryMetric(PluginMetric[dict[str, float]]):
 
     def after_training_exp(self, strategy: SupervisedTemplate) -> list[MetricValue]:
         # A class that has left the memory shows as 0, not as its last count.
-        self._values = dict.fromkeys(self._values, 0)
-        for prefix, policy in _named_policies(strategy).items():
+        self._values = dict.fromkeys(_numbers(self._values), 0)
+        policies = storage_policies(strategy)
+        for place, policy in enumerate(policies, start=1):
+            prefix = "Memory" if len(policies) == 1 else f"Memory{place}"
             for name, value in self._measure(policy).items():
                 self._values[f"{prefix}_{name}"] = value
         for logger in _loggers(strategy, CSVLogger):
-            _append_to_csv(logger, self._values)
+            _append_to_csv(logger, _numbers(self._values))
         when = strategy.clock.train_iterations
         return [
             MetricValue(self, _full_name(name, strategy), value, when)
             for name, value in self._values.items()
         ]
 
-    # Text loggers print at the end of an epoch or evaluation, the next one for these values. So
-    # they are told to print when whatever follows a training experience begins.
-    def before_training_exp(self, strategy: SupervisedTemplate) -> None:
-        _print_waiting(strategy)
+    def _print_waiting(self, strategy: SupervisedTemplate) -> None:
+        """Let text loggers print values of memories that they have not printed yet.
 
-    def before_eval(self, strategy: SupervisedTemplate) -> None:
-        _print_waiting(strategy)
+        They print at the end of an epoch or evaluation, the next one for these values. So they are
+        told to print when whatever follows a training experience begins.
+        """
+        online = isinstance(strategy.experience, OnlineCLExperience)
+        for logger in _loggers(strategy, TextLogger):
+            if online and isinstance(logger, InteractiveLogger):
+                continue  # it shows one bar for all pieces of an experience
+            if any(name.startswith("Memory") for name in logger.metric_vals):
+                logger.print_current_metrics()
+                logger.metric_vals = {}
 
-    def after_training(self, strategy: SupervisedTemplate) -> None:
-        _print_waiting(strategy)
+    before_training_exp = before_eval = after_training = _print_waiting
 
     def __str__(self) -> str:
         return f"Memory{self._measure.__name__}"
 
 
-class ContactSheetMetric(PluginMetric[dict[str, TensorImage]]):
-    """Logs a picture of the exemplars of each memory, after each training experience."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._sheets: dict[str, TensorImage] = {}
-
-    def result(self) -> dict[str, TensorImage]:
-        """The last pictures by name."""
-        return self._sheets
-
-    def reset(self) -> None:
-        self._sheets = {}
-
-    def after_training_exp(self, strategy: SupervisedTemplate) -> list[MetricValue]:
-        sheets = {
-            f"{prefix}_ContactSheet": draw_contact_sheet(policy)
-            for prefix, policy in _named_policies(strategy).items()
-        }
-        self._sheets = {name: sheet for name, sheet in sheets.items() if sheet is not None}
-        when = strategy.clock.train_iterations
-        return [
-            MetricValue(self, _full_name(name, strategy), sheet, when)
-            for name, sheet in self._sheets.items()
-        ]
-
-    def __str__(self) -> str:
-        return "Memory_ContactSheet"
-
-
-def _named_policies(strategy: SupervisedTemplate) -> dict[str, Any]:
-    """The memories by the beginning of the names of their values."""
-    policies = storage_policies(strategy)
-    if len(policies) == 1:
-        return {"Memory": policies[0]}
-    return {f"Memory{number}": policy for number, policy in enumerate(policies, start=1)}
+def _numbers(values: Values) -> Values:
+    """Those that are no pictures."""
+    return {n: value for n, value in values.items() if not isinstance(value, TensorImage)}
 
 
 def _loggers(strategy: SupervisedTemplate, kind: type) -> list[Any]:
     return [logger for logger in strategy.evaluator.loggers if isinstance(logger, kind)]
 
 
-def _print_waiting(strategy: SupervisedTemplate) -> None:
-    """Let text loggers print values of memories that they have not printed yet."""
-    online = isinstance(strategy.experience, OnlineCLExperience)
-    for logger in _loggers(strategy, TextLogger):
-        if online and isinstance(logger, InteractiveLogger):
-            continue  # it shows one bar for all pieces of an experience
-        if any(name.startswith("Memory") for name in logger.metric_vals):
-            logger.print_current_metrics()
-            logger.metric_vals = {}
-
-
-def _append_to_csv(logger: CSVLogger, values: dict[str, float]) -> None:
+def _append_to_csv(logger: CSVLogger, values: Values) -> None:
     started = hasattr(logger, "memory_results")
     logger.memory_results = os.path.join(logger.log_folder, "memory_results.csv")
     with open(logger.memory_results, "a" if started else "w", newline="") as file:
@@ -169,26 +134,28 @@ def _append_to_csv(logger: CSVLogger, values: dict[str, float]) -> None:
         writer.writerows([logger.training_exp_id, *item] for item in values.items())
 
 
-def _size(policy: Any) -> dict[str, float]:
+def _size(policy: Any) -> Values:
     return {"Size": len(policy.buffer)}
 
 
-def _residual(policy: Any) -> dict[str, float]:
+def _residual(policy: Any) -> Values:
     residual = residual_of(policy)
     return {} if residual is None else {"Residual": residual}
 
 
-def _effective_size(policy: Any) -> dict[str, float]:
+def _effective_size(policy: Any) -> Values:
     weights = getattr(policy, "weights", None)
     value = len(policy.buffer) if weights is None else effective_size_of(weights)
     return {"EffectiveSize": float(value)}
 
 
-def _class_counts(policy: Any) -> dict[str, float]:
-    data = policy.buffer
-    if "targets" not in data._data_attributes:
-        return {}
-    return {f"Class{label:03}": count for label, count in count_classes(data).items()}
+def _class_counts(policy: Any) -> Values:
+    return {f"Class{label:03}": n for label, n in count_classes(policy.buffer).items()}
+
+
+def _contact_sheet(policy: Any) -> Values:
+    sheet = draw_contact_sheet(policy)
+    return {} if sheet is None else {"ContactSheet": sheet}
 
 
 def _full_name(name: str, strategy: SupervisedTemplate) -> str:

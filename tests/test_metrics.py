@@ -193,6 +193,7 @@ def sheet_values(memory, **options):
         plugins=[SimpleNamespace(storage_policy=memory)],
         clock=SimpleNamespace(train_iterations=7),
         experience=None,
+        evaluator=SimpleNamespace(loggers=[]),
     )
     metric = coreset_metrics(contact_sheet=True, **options)[-1]
     return metric.after_training_exp(strategy)

@@ -32,19 +32,27 @@ class Pieces(NamedTuple):
         In an online stream whose boundaries may be known (``access_task_boundaries=True``), also
         whether it ends the experience it was cut from. False if it cannot be known.
         """
+        known = getattr(experience, "access_task_boundaries", False)
+        return self._is_last_piece(experience) if known else bool(self.ends_stream(experience))
+
+    def ends_stream(self, experience: Any) -> bool | None:
+        """Whether the experience counted last ends the stream; None if it cannot be known."""
         if not isinstance(experience, OnlineCLExperience):
             return _is_last(experience)
+        if not self._is_last_piece(experience):
+            return False
         with experience.no_attribute_masking():
-            length, origin = experience.sub_stream_length, experience.origin_experience
-            if not (experience.is_last_subexp or self.seen == length):
-                return False
-            return bool(experience.access_task_boundaries) or _is_last(origin)
+            return experience.origin_experience is None or _is_last(experience.origin_experience)
+
+    def _is_last_piece(self, experience: Any) -> bool:
+        with experience.no_attribute_masking():
+            return bool(experience.is_last_subexp or self.seen == experience.sub_stream_length)
 
 
-def _is_last(experience: Any) -> bool:
+def _is_last(experience: Any) -> bool | None:
     if not hasattr(experience, "no_attribute_masking"):
-        return False
+        return None
     with experience.no_attribute_masking():
         stream = getattr(experience, "origin_stream", None)
         place = getattr(experience, "current_experience", None)
-    return isinstance(stream, Sized) and place == len(stream) - 1
+    return place == len(stream) - 1 if isinstance(stream, Sized) else None

@@ -5,13 +5,13 @@ from __future__ import annotations
 import warnings
 from typing import TYPE_CHECKING, Any
 
+from avalanche_gmc.buffers.stream_end import Pieces
 from avalanche_gmc.exemplars import WEIGHTS, with_weights
 from avalanche_gmc.initialization import Factory
 from avalanche_gmc.plugins.base import WeightedLossPlugin
 from avalanche_gmc.plugins.loading import gathering
 from avalanche_gmc.plugins.policy import resolve_policy, update_memory
 from avalanche_gmc.plugins.restart import Restart
-from avalanche_gmc.plugins.stream_end import StreamEnd
 from avalanche_gmc.plugins.weighted_loss import check_criterion, memory_weights
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class CoresetGDumbPlugin(WeightedLossPlugin, supports_distributed=True):  # type
         self._restart = Restart(init, seed, model_factory)
         self.storage_policy = resolve_policy(mem_size, storage_policy, seed, model_factory)
         self.train_on = train_on
-        self._stream_end = StreamEnd()
+        self._pieces = Pieces()
         self._num_experiences = 0
         self._skip = False
         self._in_training = False
@@ -110,11 +110,22 @@ class CoresetGDumbPlugin(WeightedLossPlugin, supports_distributed=True):  # type
                 "with data that have no weights; remove that plugin, or use a storage policy "
                 "without weights"
             )
-        self._skip = self.train_on == "last" and not self._stream_end.reached(strategy.experience)
+        self._skip = self.train_on == "last" and not self._reached_end(strategy.experience)
         if not self._skip:
             strategy.dataloader = gathering(strategy.dataloader, data=data)
             self._restart.begin(strategy, self._num_experiences)
         self._num_experiences += 1
+
+    def _reached_end(self, experience: Any) -> bool:
+        self._pieces = self._pieces.after(experience)
+        last = self._pieces.ends_stream(experience)
+        if last is None:
+            raise ValueError(
+                "train_on='last' needs a stream with a known end, and that of this experience has "
+                "no length; use train_on='every', or set the plugin's `train_on` to 'every' before "
+                "the last experience"
+            )
+        return last
 
     def before_training_epoch(self, strategy: SupervisedTemplate, **kwargs: Any) -> None:
         if self._skip:
