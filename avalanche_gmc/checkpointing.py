@@ -131,12 +131,6 @@ def _replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
         with suppress(OSError):
             os.remove(beside)
         raise
-    with suppress(OSError):  # not every system opens directories
-        directory = os.open(os.path.dirname(path), os.O_RDONLY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
 
 
 def _check_whole(file: IO[bytes], path: str) -> None:

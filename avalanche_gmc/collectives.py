@@ -58,8 +58,8 @@ class OneRank:
     rank, size = 0, 1
 
     def part(self, count: int) -> range:
-        """All of ``count`` things."""
-        return range(count)
+        """The part of ``count`` things that is this rank's: contiguous, sizes differ by one."""
+        return range(count * self.rank // self.size, count * (self.rank + 1) // self.size)
 
     def gather(self, step: str, *tensors: Tensor) -> list[list[Tensor]]:
         """The tensors of the one rank."""
@@ -98,10 +98,6 @@ class Ranks(OneRank):
         self.traffic = Traffic()
         if self.rank < 0:
             raise ValueError("this process does not belong to the process group that was given.")
-
-    def part(self, count: int) -> range:
-        """The part of ``count`` things that is this rank's: contiguous, sizes differ by one."""
-        return range(count * self.rank // self.size, count * (self.rank + 1) // self.size)
 
     def gather(self, step: str, *tensors: Tensor) -> list[list[Tensor]]:
         """The tensors of every rank, in rank order; all ranks send the same shapes and types."""
@@ -175,17 +171,15 @@ class Ranks(OneRank):
         except (RankValueError, RankFailure):
             raise
         except Exception as error:
-            self._report(step, error)
+            raised: Exception | None = error
         else:
-            self.together(step, lambda: None)
+            raised = None
 
-    def _report(self, step: str, error: Exception) -> None:
-        """Tell the others of an error, where they do something together."""
+        def work() -> None:
+            if raised is not None:
+                raise raised
 
-        def fail() -> None:
-            raise error
-
-        self.together(step, fail)
+        self.together(step, work)
 
     @property
     def _device(self) -> torch.device:

@@ -15,12 +15,15 @@ from torch import nn
 from avalanche_gmc.plugins import CoresetGDumbPlugin, CoresetReplayPlugin
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack
+    from typing_extensions import Required, Unpack
 
 
 class TemplateOptions(TypedDict, total=False):
     """The options of Avalanche's ``SupervisedTemplate``, which both strategies take.
 
+    :param model: the model, trained in place.
+    :param optimizer: the optimizer of its parameters.
+    :param criterion: the loss; with a ``reduction`` unless nothing is weighted.
     :param train_mb_size: the training minibatch size, 1 by default; in replay the current rows.
     :param train_epochs: the number of epochs of each training, 1 by default.
     :param eval_mb_size: the evaluation minibatch size; that of training by default.
@@ -32,6 +35,9 @@ class TemplateOptions(TypedDict, total=False):
     :param peval_mode: whether `eval_every` counts in an "epoch" (the default) or an "iteration".
     """
 
+    model: Required[nn.Module]
+    optimizer: Required[torch.optim.Optimizer]
+    criterion: Required[Any]
     train_mb_size: int
     train_epochs: int
     eval_mb_size: int | None
@@ -48,18 +54,11 @@ class CoresetGDumb(SupervisedTemplate):
     Options from `mem_size` to `model_factory` are those of
     :class:`~avalanche_gmc.plugins.CoresetGDumbPlugin`, the others those of
     :class:`TemplateOptions`.
-
-    :param model: the model, trained in place.
-    :param optimizer: the optimizer of its parameters.
-    :param criterion: the loss; with a ``reduction`` if the policy has weights.
     """
 
     def __init__(
         self,
         *,
-        model: nn.Module,
-        optimizer: torch.optim.Optimizer,
-        criterion: Any,
         mem_size: int = 200,
         storage_policy: ExemplarsBuffer | None = None,
         init: str = "fresh",
@@ -76,9 +75,7 @@ class CoresetGDumb(SupervisedTemplate):
             seed=seed,
             model_factory=model_factory,
         )
-        super().__init__(
-            model=model, optimizer=optimizer, criterion=criterion, **_with_plugin(own, options)
-        )
+        super().__init__(**_with_plugin(own, options))
 
 
 class CoresetReplay(SupervisedTemplate):
@@ -87,18 +84,11 @@ class CoresetReplay(SupervisedTemplate):
     Options from `mem_size` to `seed` are those of
     :class:`~avalanche_gmc.plugins.CoresetReplayPlugin`, the others those of
     :class:`TemplateOptions`.
-
-    :param model: the model, trained in place.
-    :param optimizer: the optimizer of its parameters.
-    :param criterion: the loss; with a ``reduction`` unless nothing is weighted.
     """
 
     def __init__(
         self,
         *,
-        model: nn.Module,
-        optimizer: torch.optim.Optimizer,
-        criterion: Any,
         mem_size: int = 200,
         storage_policy: ExemplarsBuffer | None = None,
         memory_share: str | float = "stream",
@@ -115,9 +105,7 @@ class CoresetReplay(SupervisedTemplate):
             memory_share=memory_share,
             seed=seed,
         )
-        super().__init__(
-            model=model, optimizer=optimizer, criterion=criterion, **_with_plugin(own, options)
-        )
+        super().__init__(**_with_plugin(own, options))
 
 
 def _with_plugin(own: BasePlugin, options: TemplateOptions) -> TemplateOptions:

@@ -55,7 +55,11 @@ def gathering(
         and loader.batch_sampler is not None
         and isinstance(loader.dataset, AvalancheDataset)
     ):
-        return _gathering_torch(loader, share)
+        gathered = copy.copy(loader)
+        minibatches = Minibatches([loader.dataset], loader.collate_fn, share)
+        # Not by assignment: torch forbids to change the dataset of a loader.
+        gathered.__dict__.update(dataset=minibatches, collate_fn=return_identity)
+        return _Split(gathered)
     if data is not None and WEIGHTS in data._data_attributes:
         return _OtherLoader(loader, data)
     return loader
@@ -82,14 +86,6 @@ def _gathering_avalanche(loader: MultiDatasetDataLoader, share: float | None) ->
     gathered._make_pytorch_loader = make_loader
     gathered.weights = None
     return gathered
-
-
-def _gathering_torch(loader: DataLoader[Any], share: float | None) -> Any:
-    gathered = copy.copy(loader)
-    minibatches = Minibatches([loader.dataset], loader.collate_fn, share)
-    # Not by assignment: torch forbids to change the dataset of a loader.
-    gathered.__dict__.update(dataset=minibatches, collate_fn=return_identity)
-    return _Split(gathered)
 
 
 def _shared_among_ranks(loader: Any) -> Any:
@@ -127,9 +123,9 @@ def _shuffle_anew(samplers: Sequence[Any], epoch: int) -> None:
 
 
 class _Split:
-    """The minibatches of a torch loader over :class:`.Minibatches`, without their weights.
+    """A loader of pairs, a minibatch and its weights, as a loader of minibatches.
 
-    :param loader: gives pairs of a minibatch and its weights.
+    :param loader: such as a torch loader over :class:`.Minibatches`.
     :param owner: the loader whose attribute ``weights`` they become; None for this one.
     """
 
@@ -142,32 +138,29 @@ class _Split:
         return len(self._loader)
 
     def __iter__(self) -> Iterator[Any]:
-        for minibatch, weights in self._loader:
-            self._owner.weights = weights
+        for item in self._loader:
+            minibatch, self._owner.weights = self._pair(item)
             yield minibatch
 
+    def _pair(self, item: Any) -> Any:
+        return item
 
-class _OtherLoader:
+
+class _OtherLoader(_Split):
     """A loader as it is; the column of the weights is taken out of its minibatches."""
 
     def __init__(self, loader: Any, data: AvalancheDataset) -> None:
+        super().__init__(loader)
         names = [name for name, a in data._data_attributes.items() if a.use_in_getitem]
-        self._loader = loader
         self._column = names.index(WEIGHTS) - len(names)
-        self.weights: Tensor | None = None
 
-    def __len__(self) -> int:
-        return len(self._loader)
-
-    def __iter__(self) -> Iterator[Any]:
-        for minibatch in self._loader:
-            if not isinstance(minibatch, (list, tuple)):
-                raise ValueError(
-                    f"{type(self._loader).__name__} makes minibatches of the type "
-                    f"{type(minibatch).__name__}, in which the weights of the examples cannot be "
-                    "found; use a torch DataLoader with a collate_fn instead, or a storage policy "
-                    "without weights"
-                )
-            columns = list(minibatch)
-            self.weights = columns.pop(self._column)
-            yield columns
+    def _pair(self, item: Any) -> Any:
+        if not isinstance(item, (list, tuple)):
+            raise ValueError(
+                f"{type(self._loader).__name__} makes minibatches of the type "
+                f"{type(item).__name__}, in which the weights of the examples cannot be found; use "
+                "a torch DataLoader with a collate_fn instead, or a storage policy without weights"
+            )
+        columns = list(item)
+        weights = columns.pop(self._column)
+        return columns, weights

@@ -87,62 +87,51 @@ class Minibatches(Dataset[Any]):
 
 
 class _Part:
-    """One dataset: its items without the weights, and the weights."""
+    """One dataset: its items without the weights, and the weights.
+
+    Rows that always read the same are kept as first read, in one tensor of N rows per column.
+    """
 
     def __init__(self, dataset: AvalancheDataset) -> None:
         self.dataset = dataset._shallow_clone_dataset()
         attributes = self.dataset._data_attributes = dataset._data_attributes.copy()
         weights = attributes.pop(WEIGHTS, None)
         self.weights = None if weights is None else torch.tensor([float(w) for w in weights])
-        self._cache = _Cache(len(dataset)) if has_fixed_items(dataset) else None
+        self._kept: list[Tensor] | None = [] if has_fixed_items(dataset) else None
+        self._missing = torch.ones(len(dataset), dtype=torch.bool)
+        self._complete = False
 
     def __len__(self) -> int:
         return len(self.dataset)
 
     def columns(self, rows: Tensor) -> list[Tensor]:
         """The collated columns of some rows."""
-        if self._cache is not None and self._cache.complete(rows, self._read):
-            return self._cache.take(rows)
-        self._cache = None
-        return self._read(rows)
+        if self._kept is not None and not self._complete:
+            self._keep(rows[self._missing[rows]])
+        if self._kept is None:
+            return self._read(rows)
+        return [column.index_select(0, rows) for column in self._kept]
+
+    def _keep(self, rows: Tensor) -> None:
+        """Read rows for the first time, if they can be kept."""
+        if len(rows) == 0:
+            return
+        columns = self._read(rows)
+        if not self._kept:
+            self._kept = self._room_for(columns)
+        for kept, column in zip(self._kept or (), columns, strict=False):
+            kept[rows] = column
+        self._missing[rows] = False
+        self._complete = not self._missing.any()
+
+    def _room_for(self, columns: list[Any]) -> list[Tensor] | None:
+        """Columns of N rows like the given ones; None if they are no tensors or too large."""
+        size = len(self)
+        if not all(isinstance(column, Tensor) for column in columns):
+            return None
+        if sum(column[0].nbytes for column in columns) * size > MAX_CACHED_BYTES:
+            return None
+        return [column.new_empty((size, *column.shape[1:])) for column in columns]
 
     def _read(self, rows: Tensor) -> list[Tensor]:
         return list(default_collate([self.dataset[i] for i in rows.tolist()]))
-
-
-class _Cache:
-    """Rows kept as first read, one tensor of N rows per column."""
-
-    def __init__(self, size: int) -> None:
-        self._missing = torch.ones(size, dtype=torch.bool)
-        self._num_missing = size
-        self._columns: list[Tensor] = []
-
-    def complete(self, rows: Tensor, read: Callable[[Tensor], list[Any]]) -> bool:
-        """Read those of the rows that are missing; False if they cannot be kept."""
-        if self._num_missing == 0:
-            return True
-        rows = rows[self._missing[rows]]
-        if len(rows) == 0:
-            return True
-        columns = read(rows)
-        if not self._columns and not self._allocate(columns):
-            return False
-        for kept, column in zip(self._columns, columns, strict=True):
-            kept[rows] = column
-        self._missing[rows] = False
-        self._num_missing = int(self._missing.sum())
-        return True
-
-    def take(self, rows: Tensor) -> list[Tensor]:
-        """The columns of rows that are complete."""
-        return [column.index_select(0, rows) for column in self._columns]
-
-    def _allocate(self, columns: list[Any]) -> bool:
-        size = len(self._missing)
-        if not all(isinstance(column, Tensor) for column in columns):
-            return False
-        if sum(column[0].nbytes for column in columns) * size > MAX_CACHED_BYTES:
-            return False
-        self._columns = [column.new_empty((size, *column.shape[1:])) for column in columns]
-        return True

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import copy
+from functools import partial
 from typing import Any
 
 import torch
 from avalanche.models import DynamicModule
-from torch import nn
+from torch import Tensor, nn
 
-from avalanche_gmc.initialization import Factory, reset_in_place, seeded
+from avalanche_gmc.initialization import Factory, Redrawn, reset_in_place
 
 
 def redraw(model: nn.Module, seed: int, factory: Factory | None = None) -> None:
@@ -19,46 +21,35 @@ def redraw(model: nn.Module, seed: int, factory: Factory | None = None) -> None:
     :param seed: any integer; the global generators are left as they were.
     :param factory: returns a new model of the same kind, before any head of it grew.
     """
-    if not any(isinstance(module, DynamicModule) for module in model.modules()):
-        reset_in_place(model, seed, factory)
-        return
-    with seeded(seed):
-        fresh = nn.Module() if factory is None else factory()
-        if not isinstance(fresh, nn.Module):
-            raise ValueError(
-                f"the factory must return a torch.nn.Module, but it returned {type(fresh).__name__}"
-            )
-        _redraw_dynamic(model, dict(fresh.named_parameters()))
+    if any(isinstance(module, DynamicModule) for module in model.modules()):
+        factory = partial(_grown, model, factory)
+    reset_in_place(model, seed, factory)
 
 
 @torch.no_grad()
-def _redraw_dynamic(model: nn.Module, made: dict[str, nn.Parameter]) -> None:
-    """Take parameters from `made` where they fit; the others are drawn by their modules."""
-    trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
-    fitting = {n: p for n, p in trained.items() if n in made and made[n].shape == p.shape}
-    # Children first: a container that initialises its children decides.
-    modules = [m for m in reversed(list(model.modules())) if _resetter(m) and _is_trained(m)]
-    covered = {id(p) for module in modules for p in module.parameters()}
-    missing = [n for n, p in trained.items() if n not in fitting and id(p) not in covered]
-    if missing:
+def _grown(model: nn.Module, factory: Factory | None) -> Any:
+    """A draw with the heads of `model`: what fits is the factory's, the rest its modules draw."""
+    fresh = nn.Module() if factory is None else factory()
+    if not isinstance(fresh, nn.Module):
         raise ValueError(
-            f"no reset_parameters() covers the parameter(s) {', '.join(missing)} of "
-            f"{type(model).__name__}; pass a callable that returns a freshly initialised model."
+            f"the factory must return a torch.nn.Module, but it returned {type(fresh).__name__}"
         )
-    frozen = [(p, p.clone()) for p in model.parameters() if not p.requires_grad]
-    for module in modules:
-        _resetter(module)()
-    for name, parameter in fitting.items():
-        parameter.copy_(made[name])
-    for parameter, kept in frozen:
-        parameter.copy_(kept)
+    made, twin = plain_tensors(fresh), copy.deepcopy(model)
+    for name, tensor in plain_tensors(twin).items():
+        if name in made and made[name].shape == tensor.shape:
+            tensor.copy_(made[name])
+            if isinstance(tensor, nn.Parameter):
+                tensor.requires_grad_(False)  # to be kept
+    drawn: Any = Redrawn(twin)()
+    drawn.never_grows = True  # a draw for this experience, whatever the model does later
+    return drawn
 
 
-def _resetter(module: nn.Module) -> Any:
-    """The method that initialises a module; nn.MultiheadAttention has a private one."""
-    return getattr(module, "reset_parameters", None) or getattr(module, "_reset_parameters", None)
-
-
-def _is_trained(module: nn.Module) -> bool:
-    parameters = list(module.parameters())
-    return not parameters or any(p.requires_grad for p in parameters)
+def plain_tensors(model: nn.Module) -> dict[str, Tensor]:
+    """Parameters and buffers by name, but for the bookkeeping of dynamic modules."""
+    tensors: dict[str, Tensor] = dict(model.named_parameters())
+    for path, module in model.named_modules():
+        if not isinstance(module, DynamicModule):
+            for name, buffer in module.named_buffers(prefix=path, recurse=False):
+                tensors[name] = buffer
+    return tensors

@@ -16,12 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from avalanche.distributed import DistributedHelper
-from avalanche.models import DynamicModule
 from avalanche.training.plugins import LRSchedulerPlugin
 from torch import Tensor, nn
 
 from avalanche_gmc.initialization import Factory, derive_seed, looks_trained, seeded
-from avalanche_gmc.plugins.redraw import redraw
+from avalanche_gmc.plugins.redraw import plain_tensors, redraw
 
 if TYPE_CHECKING:
     from avalanche.training.templates import SupervisedTemplate
@@ -128,22 +127,12 @@ def _put_back(model: nn.Module, first: dict[str, Tensor]) -> dict[str, Tensor]:
 
     :return: the values to return to next time, those of added parameters included.
     """
-    tensors: dict[str, Tensor] = {**dict(model.named_parameters()), **_plain_buffers(model)}
+    tensors = plain_tensors(model)
     with torch.no_grad():
         for name, tensor in tensors.items():
             if name in first:
                 tensor[tuple(slice(size) for size in first[name].shape)] = first[name]
     return {name: tensor.detach().clone() for name, tensor in tensors.items()}
-
-
-def _plain_buffers(model: nn.Module) -> dict[str, Tensor]:
-    """All buffers but those that are the bookkeeping of dynamic modules."""
-    return {
-        f"{path}.{name}" if path else name: buffer
-        for path, module in model.named_modules()
-        if not isinstance(module, DynamicModule)
-        for name, buffer in module.named_buffers(recurse=False)
-    }
 
 
 class _Schedules:
