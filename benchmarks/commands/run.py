@@ -41,6 +41,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--seeds", nargs="+", type=natural, metavar="SEED")
     what.add_argument("--epochs", type=positive, help="per training")
     what.add_argument("--train-fraction", type=fraction, help="of the training stream to keep")
+    what.add_argument(
+        "--precision",
+        choices=("float32", "bf16"),
+        default="float32",
+        help="of training and test; bf16 is for convolutional networks where bfloat16 is fast",
+    )
     what.add_argument("--csv", type=Path, help="a table of your own instead of --streams")
     what.add_argument("--target", metavar="COLUMN", help="what to predict in --csv")
     what.add_argument("--sort-by", metavar="COLUMN", help="order of --csv; else as the rows come")
@@ -104,21 +110,35 @@ def run(args: argparse.Namespace) -> int:
 def grid_of(args: argparse.Namespace) -> list[Cell]:
     """The cells that the options ask for."""
     preset, experiment = PRESETS[args.preset], EXPERIMENTS[args.experiment]
-    epochs = args.epochs or experiment.training.get("epochs", preset.epochs)
+    options = {"epochs": args.epochs} if args.epochs else {}
     return make_cells(
         args.experiment,
         streams_of(args),
         args.methods or experiment.methods,
         args.memory_sizes or preset.memory_sizes or experiment.memory_sizes,
         args.seeds or preset.seeds,
-        epochs=epochs,
+        defaults={"epochs": preset.epochs},
         train_fraction=args.train_fraction or preset.train_fraction,
         draws=args.draws,
         dim=args.dim,
         projection=args.projection,
         mode=args.mode,
         weighted=not args.unweighted,
+        precision=precision_of(args),
+        **options,
     )
+
+
+def precision_of(args: argparse.Namespace) -> str:
+    """The precision that the options ask for, if the machine has it."""
+    if args.precision == "float32":
+        return "float32"
+    from benchmarks.grid.training import fast_precision
+
+    fast = fast_precision()
+    if fast != args.precision:
+        print(f"bfloat16 is slow on this machine: {fast} it is, in the rows too", file=sys.stderr)
+    return fast
 
 
 def streams_of(args: argparse.Namespace) -> Sequence[str]:

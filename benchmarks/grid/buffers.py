@@ -1,10 +1,11 @@
-"""From a cell to an empty buffer, and an embedding that several buffers share."""
+"""From a cell to an empty buffer, and embeddings that several buffers share."""
 
 from __future__ import annotations
 
 import sys
 import time
 from collections.abc import Callable, Mapping
+from types import SimpleNamespace
 from typing import Any
 
 from avalanche.training.storage_policy import ReservoirSamplingBuffer
@@ -17,21 +18,20 @@ from avalanche_gmc import (
     SlidingWindowBuffer,
 )
 from avalanche_gmc.buffers import baselines
+from avalanche_gmc.buffers.embedding_choice import EmbeddingChoice
 from avalanche_gmc.dictionary import Dictionary
 from avalanche_gmc.embedding import GradientEmbedding
+from avalanche_gmc.initialization import derive_seed, fresh_draws
 from benchmarks.grid.methods import METHODS
 from benchmarks.grid.rows import Cell
 
 
 def make_embedding(cell: Cell, make_model: Callable[[], nn.Module]) -> GradientEmbedding | None:
-    """The embedding that the methods of the cell's family share, if they do.
-
-    It depends on the seed, not on the memory size.
-    """
-    family = METHODS[cell.method].family
-    if family == "last-layer":
+    """The embedding of the cell's memory, if it does not follow a model that is being trained."""
+    method = METHODS[cell.method]
+    if method.family == "last-layer":
         return LastLayerEmbedding(make_model, draws=cell.draws, seed=cell.seed)
-    if family == "projection":
+    if method.family == "projection":
         return RandomProjectionEmbedding(
             make_model,
             draws=cell.draws,
@@ -39,6 +39,11 @@ def make_embedding(cell: Cell, make_model: Callable[[], nn.Module]) -> GradientE
             projection=cell.projection,
             seed=cell.seed,
         )
+    if method.family == "default":  # what the memory would build from the model that it meets
+        (model,) = fresh_draws(make_model, 1, derive_seed(cell.seed))
+        choice = EmbeddingChoice(None, cell.seed)
+        built: GradientEmbedding = choice.resolve(SimpleNamespace(model=model), cell.memory_size)
+        return built
     return None
 
 
@@ -46,12 +51,12 @@ def make_buffer(cell: Cell, embedding: GradientEmbedding | None) -> Any:
     """A new, empty buffer for a cell."""
     size, seed, method = cell.memory_size, cell.seed, METHODS[cell.method]
     mode: Any = cell.mode
-    if embedding is not None:
+    if method.family in ("last-layer", "projection"):
         # One chunk: an experience is taken in at once, as in the paper, whatever its size.
         return GradientMatchingBuffer(size, embedding, mode=mode, chunk_size=sys.maxsize)
     if method.family == "default":
         options: dict[str, Any] = {"target": "balanced"} if cell.method == "gmc-balanced" else {}
-        return GradientMatchingBuffer(size, seed=seed, **options)
+        return GradientMatchingBuffer(size, embedding, seed=seed, **options)
     if cell.method == "gmc-local":
         return GradientMatchingBuffer(size, "local", mode=mode, seed=seed)
     if cell.method == "reservoir":
@@ -61,27 +66,37 @@ def make_buffer(cell: Cell, embedding: GradientEmbedding | None) -> Any:
 
 
 class SharedEmbedding(GradientEmbedding):
-    """An embedding computed once per experience for all the buffers that are shown it."""
+    """An embedding computed once per experience for all the buffers that are shown it.
+
+    All of them embed the same chunks of the experience, in the same order.
+    """
 
     def __init__(self, embedding: GradientEmbedding) -> None:
         self.seconds = 0.0
         self._embedding = embedding
-        self._prepared: Dictionary | None = None
-        self._targets: list[int] = []
+        self._kept: list[tuple[list[int], Dictionary]] = []
+        self._calls = 0
 
-    def prepare(self, dataset: Any) -> None:
-        """Embed an experience; the one before is forgotten."""
-        self._prepared = None
-        start = time.perf_counter()
-        self._prepared = self._embedding.embed(dataset)
-        self.seconds += time.perf_counter() - start
-        self._targets = list(dataset.targets)
+    def begin_experience(self) -> None:
+        """Forget the embeddings of the experience before."""
+        self._kept = []
+
+    def begin_buffer(self) -> None:
+        """Start from the first chunk again."""
+        self._calls = 0
 
     def embed(self, inputs: Any, targets: Tensor | None = None) -> Dictionary:
-        """The prepared embedding, if this is the experience it was prepared for."""
-        if self._prepared is None or targets is not None or list(inputs.targets) != self._targets:
-            raise RuntimeError("the buffer embeds other data than the experience prepared for it")
-        return self._prepared
+        """The embedding of the experience's next chunk."""
+        labels = list(inputs.targets)
+        if self._calls == len(self._kept):
+            start = time.perf_counter()
+            self._kept.append((labels, self._embedding.embed(inputs)))
+            self.seconds += time.perf_counter() - start
+        found, atoms = self._kept[self._calls]
+        if targets is not None or found != labels:
+            raise RuntimeError("two buffers embed different data of one experience")
+        self._calls += 1
+        return atoms
 
     @property
     def dim(self) -> int:

@@ -25,6 +25,7 @@ class Experiment:
         on it together with the current experience) or ``count`` (nothing is trained).
     :param per_experience: whether the accuracy after each experience is asked for.
     :param training: columns of the cells in which the experiment departs from the paper.
+    :param image_training: the same for streams of images, where they differ.
     :param memory_factors: by method and for ``others``, how often the memory's mean loss is added
         to that of the current experience; such an experiment starts a new optimizer at each
         experience. Without them the memory counts for the part of the stream that it represents.
@@ -38,6 +39,7 @@ class Experiment:
     memory_sizes: tuple[int, ...]
     per_experience: bool = False
     training: Mapping[str, Any] = field(default_factory=dict)
+    image_training: Mapping[str, Any] = field(default_factory=dict)
     memory_factors: Mapping[str, float] = field(default_factory=dict)
     published: str = ""
 
@@ -47,7 +49,7 @@ class Experiment:
 
 
 BASELINES = ("reservoir", "class-balanced", "sliding-window")
-GMC = ("gmc-projection", "gmc-last-layer")
+GMC = ("gmc", "gmc-last-layer", "gmc-projection")
 PAPER_TABLES = ("sorted-covertype", "sorted-electricity")
 PAPER_STREAMS = (*PAPER_TABLES, "split-fashion-mnist", "split-cifar10")
 PAPER_SIZES = (100, 200, 500, 1000, 2000, 5000)
@@ -59,7 +61,7 @@ EXPERIMENTS = {
     ),
     "gdumb-per-task": Experiment(
         "accuracy after each experience, GDumb",
-        *("gdumb", PAPER_STREAMS, (*GMC, *BASELINES), (1000,)),
+        *("gdumb", PAPER_STREAMS, ("gmc", *BASELINES), (1000,)),
         per_experience=True,
     ),
     "facility-location": Experiment(
@@ -71,11 +73,14 @@ EXPERIMENTS = {
     ),
     "replay": Experiment(
         "final accuracy against memory size, experience replay",
-        *("replay", PAPER_STREAMS, (*GMC, *BASELINES), PAPER_SIZES),
+        *("replay", PAPER_STREAMS, ("gmc", "reservoir", "class-balanced"), (100, 500, 2000)),
+        training={"epochs": 50},
+        image_training={"epochs": 20},
     ),
     "local": Experiment(
         "the local variant, experience replay",
-        *("replay", PAPER_TABLES, ("gmc-local", "gmc-last-layer", "reservoir"), PAPER_SIZES),
+        *("replay", PAPER_TABLES, ("gmc-local", "gmc-last-layer", "reservoir"), PAPER_SIZES[:5]),
+        training={"epochs": 50},
     ),
     "class-frequencies": Experiment(
         "classes in each experience of the sorted streams",
@@ -124,24 +129,29 @@ def make_cells(
     methods: Sequence[str],
     memory_sizes: Sequence[int],
     seeds: Sequence[int],
+    *,
+    defaults: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> list[Cell]:
     """The full grid, ordered so that cells that share work are neighbours.
 
-    :param options: further columns of the cells; the experiment's own come before the defaults.
+    :param defaults: columns of the cells; the experiment's own come before them.
+    :param options: columns of the cells that come before the experiment's own.
     """
     known = EXPERIMENTS[experiment]
-    options = {**known.training, **options}
     if known.paradigm == "count":
         methods, memory_sizes, seeds = known.methods, known.memory_sizes, (0,)
     else:
         check_methods(experiment, methods)
-    return [
-        without_idle_options(
-            Cell(experiment, stream, method, size, seed, stream_info(stream).model, **options)
-        )
-        for stream, seed, method, size in itertools.product(streams, seeds, methods, memory_sizes)
-    ]
+    cells = []
+    for stream in streams:
+        model = stream_info(stream).model
+        own = {**known.training, **({} if model == "mlp" else known.image_training)}
+        columns = {**(defaults or {}), **own, **options}
+        for seed, method, size in itertools.product(seeds, methods, memory_sizes):
+            cell = Cell(experiment, stream, method, size, seed, model, **columns)
+            cells.append(without_idle_options(cell))
+    return cells
 
 
 def without_idle_options(cell: Cell) -> Cell:
@@ -152,6 +162,8 @@ def without_idle_options(cell: Cell) -> Cell:
         return replace(cell, **blank, epochs=0, batch_size=0, learning_rate=0.0)
     if method.family == "local":
         blank["draws"] = 1
+    if cell.model == "mlp":  # bfloat16 only costs time there
+        cell = replace(cell, precision="float32")
     return replace(cell, **{k: v for k, v in blank.items() if k not in method.options})
 
 

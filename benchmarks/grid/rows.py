@@ -46,6 +46,7 @@ class Cell:
     projection: str = "sparse"
     mode: str = "exact"
     weighted: bool = True
+    precision: str = "float32"
 
     def row(self) -> dict[str, object]:
         """The configuration columns of the cell's row."""
@@ -71,6 +72,7 @@ MEASUREMENTS = (
     "residual",
     "class_counts",
     "class_counts_per_experience",
+    "wrong_labels",
     "embedding_seconds",
     "selection_seconds",
     "training_seconds",
@@ -79,6 +81,8 @@ MEASUREMENTS = (
 )
 """What came out; lists are joined by ";", lists of lists by "|"."""
 COLUMNS = CONFIGURATION + MEASUREMENTS
+LATER_COLUMNS = {"precision": "float32", "wrong_labels": ""}
+"""Columns that older files do not have, and what their rows would say."""
 
 
 def key(row: Mapping[str, object], columns: Sequence[str] = CONFIGURATION) -> Key:
@@ -105,7 +109,7 @@ def numbers(text: str) -> list[float]:
 
 def write_rows(path: Path, rows: Sequence[Mapping[str, object]]) -> None:
     """Replace a CSV file by these rows, which have the same columns."""
-    write_whole(path, _lines([list(rows[0]), *(map(as_text, row.values()) for row in rows)]))
+    write_whole(path, _lines(rows[0], *(map(as_text, row.values()) for row in rows)))
 
 
 class ResultsFile:
@@ -133,11 +137,15 @@ class ResultsFile:
         text = self.path.read_text(encoding="utf-8")
         complete = text[: text.rfind("\n") + 1]
         reader = csv.DictReader(io.StringIO(complete, newline=""))
-        if complete and tuple(reader.fieldnames or ()) != self.columns:
+        found = reader.fieldnames or ()
+        missing = {
+            c: LATER_COLUMNS[c] for c in self.columns if c not in found and c in LATER_COLUMNS
+        }
+        if complete and {*found, *missing} != {*self.columns}:
             raise UsageError(
                 f"{self.path} has other columns than this version writes: move it away first"
             )
-        return list(reader)
+        return [{**row, **missing} for row in reader]
 
     def finished(self) -> set[Key]:
         """Keys of the cells that have a row."""
@@ -151,20 +159,20 @@ class ResultsFile:
         with FileLock(self.path.with_name(f".{self.path.name}.lock")):
             if key(row, self.configuration) in self.finished():
                 return
-            self._drop_cut_line()
-            header = [] if self.path.exists() and self.path.stat().st_size else [self.columns]
-            text = _lines([*header, [as_text(row[column]) for column in self.columns]])
-            append_whole(self.path, text)
+            self._prepare()
+            append_whole(self.path, _lines([as_text(row[column]) for column in self.columns]))
 
-    def _drop_cut_line(self) -> None:
-        if not self.path.exists():
-            return
-        content = self.path.read_bytes()
-        if not content.endswith(b"\n"):
+    def _prepare(self) -> None:
+        """Leave a header of today's columns and complete lines only."""
+        content = self.path.read_bytes() if self.path.exists() else b""
+        if content.startswith(_lines(self.columns).encode()):
             os.truncate(self.path, content.rfind(b"\n") + 1)
+        else:
+            rows = ([row[column] for column in self.columns] for row in self.rows())
+            write_whole(self.path, _lines(self.columns, *rows))
 
 
-def _lines(rows: Iterable[Iterable[str]]) -> str:
+def _lines(*rows: Iterable[str]) -> str:
     """CSV text of the rows."""
     buffer = io.StringIO(newline="")
     csv.writer(buffer, lineterminator="\n").writerows(rows)

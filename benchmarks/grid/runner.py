@@ -40,6 +40,7 @@ from benchmarks.grid.training import (
     PlayedBackBuffer,
     Recipe,
     accuracy,
+    in_precision,
     train_gdumb,
     train_replay,
 )
@@ -138,14 +139,16 @@ def recipe_of(cell: Cell, stream: Stream) -> Recipe:
         cell.seed,
         weighted=cell.weighted,
         memory_factor=EXPERIMENTS[cell.experiment].memory_factor(cell.method),
+        precision=cell.precision,
     )
 
 
-def score(model: torch.nn.Module, stream: Stream) -> float:
+def score(model: torch.nn.Module, stream: Stream, precision: str) -> float:
     """Accuracy on the test set; the mean over its parts where it has several."""
     inputs = torch.split(stream.test_inputs, stream.test_sizes)
     labels = torch.split(stream.test_labels, stream.test_sizes)
-    accuracies = [accuracy(model, *part) for part in zip(inputs, labels, strict=True)]
+    with in_precision(precision):
+        accuracies = [accuracy(model, *part) for part in zip(inputs, labels, strict=True)]
     return sum(accuracies) / len(accuracies)
 
 
@@ -157,7 +160,7 @@ def measure_gdumb(cell: Cell, stream: Stream, selected: Selected) -> dict[str, o
     start = time.perf_counter()
     for index in selected.steps:
         model = train_gdumb(recipe, experiences[index], selected.memories[index], index=index)
-        accuracies.append(score(model, stream))
+        accuracies.append(score(model, stream, cell.precision))
     return {
         **selected.columns(stream.num_classes),
         "accuracy": accuracies[-1],
@@ -174,7 +177,7 @@ def measure_replay(cell: Cell, stream: Stream, selected: Selected | None) -> dic
 
     def evaluate(model: torch.nn.Module) -> None:
         if each:
-            accuracies.append(score(model, stream))
+            accuracies.append(score(model, stream, cell.precision))
 
     start = time.perf_counter()
     policy: Any
@@ -189,7 +192,7 @@ def measure_replay(cell: Cell, stream: Stream, selected: Selected | None) -> dic
     columns = (selected or Selected({0: memory_of(policy)})).columns(stream.num_classes)
     return {
         **columns,
-        "accuracy": accuracies[-1] if each else score(model, stream),
+        "accuracy": accuracies[-1] if each else score(model, stream, cell.precision),
         "accuracy_per_experience": accuracies if each else None,
         "training_seconds": seconds,
     }

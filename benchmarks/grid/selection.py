@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 from avalanche_gmc.buffers.base import OwningBuffer
+from avalanche_gmc.exemplars.values import digest
 from avalanche_gmc.initialization import derive_seed, fresh_draws, seeded
 from benchmarks.files import read_sealed, write_sealed
 from benchmarks.grid.buffers import SharedEmbedding, make_buffer, make_embedding
@@ -68,28 +69,44 @@ class Selected:
 
 def select(cells: Sequence[Cell], stream: Stream) -> dict[Key, Selected]:
     """The memories of cells that differ in size and in methods of one family."""
-    given = make_embedding(cells[0], stream.make_model)
-    embedding = None if given is None else SharedEmbedding(given)
-    buffers = {cell: make_buffer(cell, embedding) for cell in cells}
+    embeddings = shared_embeddings(cells, stream)
+    buffers = {cell: make_buffer(cell, embeddings.get(cell)) for cell in cells}
     selected = {cell: Selected() for cell in cells}
     # Some buffers make their embedding from the model that they will be used with.
     (model,) = fresh_draws(stream.make_model, 1, derive_seed(cells[0].seed))
     strategy = SimpleNamespace(model=model)
     experiences = list(stream.benchmark.train_stream)
     for step, experience in enumerate(experiences):
-        if embedding is not None:
-            with naming(cells[0]):
-                embedding.prepare(experience.dataset)
+        for embedding in embeddings.values():
+            embedding.begin_experience()
         for cell, buffer in buffers.items():
-            start = time.perf_counter()
+            start, embedded = time.perf_counter(), 0.0
+            if (shared := embeddings.get(cell)) is not None:
+                shared.begin_buffer()
+                embedded = shared.seconds
             with naming(cell):
                 update(buffer, experience, strategy, derive_seed(cell.seed, cell.memory_size, step))
-            selected[cell].selection_seconds += time.perf_counter() - start
+            seconds = time.perf_counter() - start
+            if shared is not None:
+                seconds -= shared.seconds - embedded
+            selected[cell].selection_seconds += seconds
             if step == len(experiences) - 1 or needs_all(cell):
                 selected[cell].memories[step] = memory_of(buffer)
-    for result in selected.values():
-        result.embedding_seconds = embedding.seconds if embedding else 0.0
+    for cell, shared in embeddings.items():
+        selected[cell].embedding_seconds = shared.seconds
     return {cell.key(): result for cell, result in selected.items()}
+
+
+def shared_embeddings(cells: Sequence[Cell], stream: Stream) -> dict[Cell, SharedEmbedding]:
+    """The embeddings of the cells that have one; cells with equal ones share it."""
+    found: dict[Cell, SharedEmbedding] = {}
+    by_state: dict[str, SharedEmbedding] = {}
+    for cell in cells:
+        embedding = make_embedding(cell, stream.make_model)
+        if embedding is not None:
+            state = digest(sorted(embedding.state_dict().items()))
+            found[cell] = by_state.setdefault(state, SharedEmbedding(embedding))
+    return found
 
 
 def needs_all(cell: Cell) -> bool:

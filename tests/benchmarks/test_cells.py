@@ -1,11 +1,13 @@
 """Grids hold every combination once, group what shares work, and refuse nonsense early."""
 
+import argparse
 import itertools
 
 import pytest
 
 from benchmarks import UsageError
 from benchmarks.__main__ import main
+from benchmarks.commands import run
 from benchmarks.grid.cells import EXPERIMENTS, cost, make_cells, make_groups, shard
 from benchmarks.grid.methods import METHODS
 from benchmarks.grid.rows import Cell
@@ -70,10 +72,34 @@ def test_experiments_name_known_streams_and_methods():
         assert grid and all(cost(cell) >= 0 for cell in grid)
 
 
+def test_tables_and_images_are_trained_as_the_experiment_says():
+    streams, methods = ("sorted-electricity", "split-cifar10"), ["gmc"]
+    grid = make_cells("replay", streams, methods, [100], [0], defaults={"epochs": 7})
+    assert [cell.epochs for cell in grid] == [50, 20]
+    assert {c.epochs for c in make_cells("replay", streams, methods, [100], [0], epochs=3)} == {3}
+    grid = make_cells("gdumb", streams, methods, [100], [0], defaults={"epochs": 7})
+    assert {cell.epochs for cell in grid} == {7}
+
+
+def test_bfloat16_is_for_convolutional_networks_on_machines_that_have_it(monkeypatch, capsys):
+    streams = ["--streams", "sorted-electricity", "split-cifar10"]
+    parser = argparse.ArgumentParser()
+    run.add_arguments(parser)
+    args = parser.parse_args(["gdumb", *streams, "--precision", "bf16"])
+    for fast, said in (("bf16", ""), ("float32", "bfloat16 is slow")):
+        monkeypatch.setattr("benchmarks.grid.training.fast_precision", lambda fast=fast: fast)
+        grid = run.grid_of(args)
+        assert {cell.precision for cell in grid if cell.model == "mlp"} == {"float32"}
+        assert {cell.precision for cell in grid if cell.model == "resnet18"} == {fast}
+        assert said in capsys.readouterr().err
+
+
 def test_papers_grid_is_complete():
     assert EXPERIMENTS["gdumb"].memory_sizes == (100, 200, 500, 1000, 2000, 5000)
     assert len(EXPERIMENTS["gdumb"].streams) == 4
     assert EXPERIMENTS["gdumb-per-task"].memory_sizes == (1000,)
+    for name in ("gdumb", "gdumb-per-task", "replay"):
+        assert EXPERIMENTS[name].methods[0] == next(iter(METHODS)) == "gmc"
     wanted = {"gdumb", "gdumb-per-task", "facility-location", "replay", "local"}
     assert wanted | {"class-frequencies"} <= set(EXPERIMENTS)
 

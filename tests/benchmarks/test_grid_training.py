@@ -1,12 +1,27 @@
 """Trainings of the grid use the memory they are given, its weights included, and their seed."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch import nn
 
+from avalanche_gmc import GradientMatchingBuffer
+from avalanche_gmc.initialization import derive_seed, fresh_draws
 from benchmarks.grid.buffers import SharedEmbedding, make_buffer, make_embedding
 from benchmarks.grid.cells import make_cells
-from benchmarks.grid.training import Memory, PlayedBackBuffer, Recipe, accuracy, train_gdumb
+from benchmarks.grid.selection import memory_of, select, shared_embeddings
+from benchmarks.grid.training import (
+    BFLOAT16,
+    FLOAT32,
+    Memory,
+    PlayedBackBuffer,
+    Recipe,
+    accuracy,
+    train_gdumb,
+    train_replay,
+)
+from benchmarks.streams.assembly import assemble
 from benchmarks.streams.models import mlp
 from benchmarks.streams.opening import open_stream
 
@@ -18,9 +33,9 @@ def memory(weights=None, seed=0):
     return Memory(inputs, (inputs[:, 0] > 0).long(), weights, None)
 
 
-def recipe(**options):
+def recipe(make_model=lambda: mlp(3, 2), **options):
     defaults = {"epochs": 25, "batch_size": 20, "learning_rate": 1e-2, "seed": 0}
-    return Recipe(lambda: mlp(3, 2), **{**defaults, **options})
+    return Recipe(make_model, **{**defaults, **options})
 
 
 @pytest.fixture
@@ -99,13 +114,64 @@ def test_shared_embedding_refuses_data_it_was_not_prepared_for():
     (cell,) = make_cells("gdumb", ["digits"], ["gmc-last-layer"], [10], [0])
     shared = SharedEmbedding(make_embedding(cell, stream.make_model))
     first, second = (e.dataset for e in stream.benchmark.train_stream[:2])
-    with pytest.raises(RuntimeError, match="other data"):
-        shared.embed(first)
-    shared.prepare(first)
-    assert len(shared.embed(first.eval())) == len(first)
-    with pytest.raises(RuntimeError, match="other data"):
+    shared.begin_experience()
+    atoms = shared.embed(first.eval())
+    assert len(atoms) == len(first) and shared.seconds > 0
+    seconds = shared.seconds
+    shared.begin_buffer()
+    assert shared.embed(first) is atoms and shared.seconds == seconds
+    shared.begin_buffer()
+    with pytest.raises(RuntimeError, match="different data"):
         shared.embed(second)
-    assert shared.seconds > 0
+
+
+def test_default_memories_share_equal_embeddings_and_keep_what_they_would_alone(monkeypatch):
+    """Chunks of a few rows, so that a memory embeds several in each experience."""
+    monkeypatch.setattr("avalanche_gmc.buffers.chunks.CHUNK_BYTES", 2**20)
+    stream = open_stream("digits", train_fraction=0.3)
+    cells = make_cells("gdumb", ["digits"], ["gmc"], [10, 20, 200], [0])
+    shared = shared_embeddings(cells, stream)
+    assert shared[cells[0]] is shared[cells[1]] is not shared[cells[2]]
+    selected = select(cells, stream)
+    for cell in cells:
+        buffer = GradientMatchingBuffer(cell.memory_size, seed=0)
+        (model,) = fresh_draws(stream.make_model, 1, derive_seed(0))
+        for experience in stream.benchmark.train_stream:
+            buffer.update_from_dataset(experience.dataset, SimpleNamespace(model=model))
+        memory = selected[cell.key()].memories[4]
+        assert torch.equal(memory.inputs, memory_of(buffer).inputs)
+        assert torch.equal(memory.weights, buffer.weights)
+        assert selected[cell.key()].embedding_seconds > 0
+
+
+class Precisions(nn.Module):
+    """Notes the precision in which its layer computes."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(3, 2)
+        self.seen = set()
+
+    def forward(self, inputs):
+        outputs = self.layer(inputs)
+        self.seen.add(outputs.dtype)
+        return outputs
+
+
+@pytest.mark.parametrize("precision", [FLOAT32, BFLOAT16])
+@pytest.mark.parametrize("paradigm", ["gdumb", "replay"])
+def test_the_precision_is_that_of_passes_through_the_model_only(paradigm, precision):
+    data = memory(torch.arange(1.0, 41.0))
+    stream = assemble(train=[data.dataset(), data.dataset()], test=[data.dataset()]).train_stream
+    training = recipe(make_model=Precisions, precision=precision, epochs=2)
+    if paradigm == "gdumb":
+        model = train_gdumb(training, stream[0], data, index=0)
+    else:
+        policy = PlayedBackBuffer(40, [data, data], weighted=True)
+        model = train_replay(training, stream, policy, lambda model: None)
+    expected = torch.bfloat16 if precision == BFLOAT16 else torch.float32
+    assert model.seen == {expected}
+    assert all(parameter.dtype == torch.float32 for parameter in model.parameters())
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,17 @@ import pytest
 from benchmark_rows import rows_for
 
 from benchmarks import UsageError
-from benchmarks.grid.rows import COLUMNS, CONFIGURATION, ResultsFile, as_text, key, numbers
+from benchmarks.grid.rows import (
+    COLUMNS,
+    CONFIGURATION,
+    LATER_COLUMNS,
+    PUBLISHED,
+    ResultsFile,
+    as_text,
+    key,
+    numbers,
+    write_rows,
+)
 
 ROWS = rows_for("gdumb", streams=["digits"], methods=["reservoir", "gmc-last-layer"])
 
@@ -94,6 +104,24 @@ def test_file_of_another_version_is_refused(tmp_path):
     (tmp_path / "gdumb.csv").write_text("a,b\n1,2\n")
     with pytest.raises(UsageError, match="other columns"):
         ResultsFile(tmp_path / "gdumb.csv").rows()
+
+
+def test_rows_older_than_a_column_count_as_what_was_done_then(tmp_path):
+    """They are read, recognised as finished, and get the column with the next row."""
+    file = ResultsFile(tmp_path / "gdumb.csv")
+    old = [column for column in COLUMNS if column not in LATER_COLUMNS]
+    write_rows(file.path, [{column: ROWS[0][column] for column in old}])
+    assert file.rows()[0]["precision"] == "float32" and key(ROWS[0]) in file.finished()
+    file.append({**ROWS[0], "precision": "bf16"})
+    with file.path.open(newline="") as stream:
+        assert tuple(next(csv.reader(stream))) == COLUMNS
+    assert [row["precision"] for row in file.rows()] == ["float32", "bf16"]
+    assert [key(row)[:5] for row in file.rows()] == [key(ROWS[0])[:5]] * 2
+
+
+@pytest.mark.parametrize("path", sorted(PUBLISHED.glob("gdumb*.csv")), ids=lambda p: p.stem)
+def test_published_rows_can_be_read(path):
+    assert {row["precision"] for row in ResultsFile(path).rows()} <= {"float32", "bf16"}
 
 
 def test_processes_that_write_at_once_lose_and_mix_nothing(tmp_path):
