@@ -26,6 +26,5 @@ def run(args: argparse.Namespace) -> int:
     """Fetch and verify each named data set."""
     for name in args.names:
         print(f"{name}: fetching and verifying", file=sys.stderr)
-        root, layout = ensure(name, args.data_root)
-        print(f"{name}: verified in {root / layout}")
+        print(f"{name}: verified in {ensure(name, args.data_root)}")
     return 0

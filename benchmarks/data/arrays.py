@@ -6,7 +6,6 @@ Shapes: N examples, F features, C channels, H×W pixels.
 from __future__ import annotations
 
 import io
-import pickle
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,14 +14,12 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks import UsageError
-from benchmarks.data.datasets import CIFAR10_BINARY, CIFAR10_PICKLED, ensure
+from benchmarks.data.datasets import ensure
 
 Floats = npt.NDArray[np.float32]
 Doubles = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
-
-CIFAR10_BATCHES = (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch")
 
 
 @dataclass(frozen=True)
@@ -57,53 +54,38 @@ class Table:
 
 def fashion_mnist(root: str | Path | None = None) -> Images:
     """70,000 images 1×28×28 of ten kinds of clothes, split as published."""
-    return idx_images(ensure("fashion-mnist", root)[0] / "FashionMNIST" / "raw")
+    return idx_images(ensure("fashion-mnist", root) / "raw")
 
 
 def mnist(root: str | Path | None = None) -> Images:
     """70,000 images 1×28×28 of handwritten digits, split as published."""
-    return idx_images(ensure("mnist", root)[0] / "MNIST" / "raw")
+    return idx_images(ensure("mnist", root) / "raw")
 
 
 def idx_images(folder: Path) -> Images:
     """The images and labels of four IDX files."""
-    return Images(
-        train=(read_idx(folder / "train-images-idx3-ubyte"), idx_labels(folder / "train-labels")),
-        test=(read_idx(folder / "t10k-images-idx3-ubyte"), idx_labels(folder / "t10k-labels")),
-    )
+    from torchvision.datasets.mnist import read_image_file, read_label_file
 
+    def split(name: str) -> tuple[Bytes, Labels]:
+        images = read_image_file(str(folder / f"{name}-images-idx3-ubyte"))
+        labels = read_label_file(str(folder / f"{name}-labels-idx1-ubyte"))
+        return images[:, None].numpy(), labels.numpy()
 
-def read_idx(path: Path) -> Bytes:
-    """N×1×H×W images from an IDX file: a header of four big-endian integers, then the pixels."""
-    header = np.fromfile(path, dtype=">i4", count=4)
-    images = np.fromfile(path, dtype=np.uint8, offset=16)
-    return images.reshape(int(header[1]), 1, int(header[2]), int(header[3]))
-
-
-def idx_labels(stem: Path) -> Labels:
-    """N labels from an IDX file, whose header is eight bytes."""
-    path = stem.with_name(f"{stem.name}-idx1-ubyte")
-    return np.fromfile(path, dtype=np.uint8, offset=8).astype(np.int64)
+    return Images(train=split("train"), test=split("t10k"))
 
 
 def cifar10(root: str | Path | None = None) -> Images:
     """60,000 images 3×32×32 of ten kinds of objects, split as published."""
-    folder, layout = ensure("cifar10", root)
-    batches = [cifar10_batch(folder, layout, name) for name in CIFAR10_BATCHES]
-    images = np.concatenate([batch[0] for batch in batches])
-    labels = np.concatenate([batch[1] for batch in batches])
-    return Images(train=(images[:50_000], labels[:50_000]), test=(images[50_000:], labels[50_000:]))
+    folder = ensure("cifar10", root)
+    train = cifar10_batches(*(folder / f"data_batch_{batch}.bin" for batch in range(1, 6)))
+    return Images(train, test=cifar10_batches(folder / "test_batch.bin"))
 
 
-def cifar10_batch(root: Path, layout: str, name: str) -> tuple[Bytes, Labels]:
-    """One batch of 10,000 images, from the binary or the pickled files."""
-    if layout == CIFAR10_BINARY:
-        rows = np.fromfile(root / layout / f"{name}.bin", dtype=np.uint8)
-        rows = rows.reshape(-1, 1 + 3 * 32 * 32)
-        return rows[:, 1:].reshape(-1, 3, 32, 32), rows[:, 0].astype(np.int64)
-    with (root / CIFAR10_PICKLED / name).open("rb") as file:
-        content = pickle.load(file, encoding="latin1")  # verified by its checksum just before
-    return content["data"].reshape(-1, 3, 32, 32), np.array(content["labels"], dtype=np.int64)
+def cifar10_batches(*files: Path) -> tuple[Bytes, Labels]:
+    """Images and labels of binary files, in which a byte with the label precedes each image."""
+    rows = np.concatenate([np.fromfile(file, dtype=np.uint8) for file in files])
+    rows = rows.reshape(-1, 1 + 3 * 32 * 32)
+    return rows[:, 1:].reshape(-1, 3, 32, 32), rows[:, 0].astype(np.int64)
 
 
 def covertype(root: str | Path | None = None) -> Table:
@@ -111,7 +93,7 @@ def covertype(root: str | Path | None = None) -> Table:
     import pandas as pd
     from sklearn.datasets import _covtype
 
-    path = ensure("covertype", root)[0] / "covertype" / "covtype.data"
+    path = ensure("covertype", root) / "covtype.data"
     values = pd.read_csv(path, header=None, dtype=np.float32).to_numpy()
     names = tuple(_covtype.FEATURE_NAMES)
     return Table("covertype", values[:, :-1], values[:, -1].astype(np.int64) - 1, names)
@@ -119,7 +101,7 @@ def covertype(root: str | Path | None = None) -> Table:
 
 def electricity(root: str | Path | None = None) -> Table:
     """45,312 half-hours of the Australian electricity market: 6 features; did the price go up?"""
-    path = ensure("electricity", root)[0] / "electricity" / "electricity.csv"
+    path = ensure("electricity", root) / "electricity.csv"
     return table_from_csv(path.read_bytes(), "up", "electricity")
 
 

@@ -1,6 +1,6 @@
 """The canonical sources of the data sets.
 
-A source is a function that receives an empty folder and leaves there the files of one layout, under
+A source is a function that receives an empty folder and leaves there the files of a data set, under
 the paths of ``checksums.txt``. It may fail in any way: `benchmarks.data.datasets` then tries the
 next one, and it verifies the content before anyone sees it. Addresses are read from torchvision and
 scikit-learn where these have them, so that they move when those projects move them.
@@ -13,7 +13,7 @@ import json
 import logging
 import shutil
 import tarfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -67,10 +67,11 @@ FASHION_MNIST: dict[str, Source] = {
 
 
 def cifar10(folder: Path) -> None:
-    """The archive torchvision names: pickled batches."""
+    """The binary archive, beside the pickled one that torchvision names."""
     from torchvision.datasets import CIFAR10
 
-    unpack_tar(download(CIFAR10.url, folder / CIFAR10.filename), folder)
+    address = CIFAR10.url.replace("python", "binary")
+    unpack_tar(download(address, folder / "cifar10.tar.gz"), folder)
 
 
 def covertype(folder: Path) -> None:
@@ -89,23 +90,15 @@ def electricity(folder: Path) -> None:
     write_electricity(read_arff_electricity(table), folder)
 
 
-def read_arff_electricity(path: Path) -> list[list[str]]:
+def read_arff_electricity(path: Path) -> Iterator[tuple[float, ...]]:
     """The six numeric columns and the class (UP → 1) of OpenML's ARFF file."""
-    names, rows, in_data = [], [], False
-    for line in path.read_text(encoding="utf-8").splitlines():
-        if line.lower().startswith("@attribute"):
-            names.append(line.split()[1].strip("'\"").lower())
-        elif line.lower().startswith("@data"):
-            in_data = True
-        elif in_data and line.strip() and not line.startswith("%"):
-            rows.append(dict(zip(names, line.split(","), strict=True)))
-    return [
-        [*(row[name] for name in ELECTRICITY_COLUMNS), str(int(row["class"].strip("'\"") == "UP"))]
-        for row in rows
-    ]
+    from scipy.io.arff import loadarff
+
+    table, _ = loadarff(str(path))
+    return zip(*(table[name] for name in ELECTRICITY_COLUMNS), table["class"] == b"UP", strict=True)
 
 
-def write_electricity(rows: Iterable[Sequence[str]], folder: Path) -> None:
+def write_electricity(rows: Iterable[Sequence[str | float]], folder: Path) -> None:
     """Write the canonical text whose checksum is pinned: six decimals, class as 0 or 1.
 
     The sources print the same numbers differently (0.056443 and 0.05644299999999999); written

@@ -39,18 +39,17 @@ def failing(folder):
 def toy(monkeypatch):
     def register(*chosen):
         named = {f"source {number}": source for number, source in enumerate(chosen)}
-        monkeypatch.setitem(datasets.DATASETS, "toy", datasets.Dataset(["toy"], named))
+        monkeypatch.setitem(datasets.DATASETS, "toy", datasets.Dataset("toy", named))
 
-    monkeypatch.setattr(datasets, "checksums", lambda layout: CHECKSUMS)
+    monkeypatch.setattr(datasets, "checksums", lambda folder: CHECKSUMS)
     return register
 
 
 def test_second_source_is_used_when_the_first_fails_or_lies(toy, tmp_path):
     calls = []
     toy(failing, delivering(GOOD[:-1], calls), delivering(GOOD, calls))
-    root, layout = datasets.ensure("toy", tmp_path)
-    assert (root / "toy/file.bin").read_bytes() == GOOD
-    assert layout == "toy"
+    assert datasets.ensure("toy", tmp_path) == tmp_path / "toy"
+    assert (tmp_path / "toy/file.bin").read_bytes() == GOOD
     assert calls == [GOOD[:-1], GOOD]
 
 
@@ -101,8 +100,8 @@ def test_killed_fetch_leaves_nothing_that_is_taken_for_data(tmp_path):
             (folder / "toy/file.bin").write_bytes(b"half")
             print("half-way", flush=True)
             time.sleep(60)
-        datasets.checksums = lambda layout: {"toy/file.bin": "sha256:0"}
-        datasets.DATASETS["toy"] = datasets.Dataset(["toy"], {"slow": slow})
+        datasets.checksums = lambda folder: {"toy/file.bin": "sha256:0"}
+        datasets.DATASETS["toy"] = datasets.Dataset("toy", {"slow": slow})
         datasets.ensure("toy", Path(sys.argv[1]))
         """
     )
@@ -137,7 +136,7 @@ def test_unknown_name_exits_2_with_one_sentence(capsys):
 
 
 def test_unavailable_data_exits_1_and_says_what_to_put_where(tmp_path, capsys, monkeypatch):
-    offline = datasets.Dataset(["electricity"], {"a dead server": failing})
+    offline = datasets.Dataset("electricity", {"a dead server": failing})
     monkeypatch.setitem(datasets.DATASETS, "electricity", offline)
     assert main(["data", "electricity", "--data-root", str(tmp_path)]) == 1
     assert f"Put these files under {tmp_path}" in capsys.readouterr().err
@@ -258,5 +257,5 @@ def test_archive_cannot_write_outside_its_folder(tmp_path):
 
 def test_every_data_set_has_checksums_and_two_sources():
     for dataset in datasets.DATASETS.values():
-        assert all(datasets.checksums(layout) for layout in dataset.layouts)
+        assert datasets.checksums(dataset.folder)
         assert len(dataset.sources) >= 2

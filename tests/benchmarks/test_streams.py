@@ -25,7 +25,7 @@ def inputs_of(experience):
 
 
 def available(name):
-    return datasets.verified_layout(datasets.DATASETS[name], datasets.data_root()) is not None
+    return not datasets.problems(datasets.DATASETS[name].folder, datasets.data_root())
 
 
 def test_digits_bring_two_new_classes_at_a_time():
@@ -185,7 +185,7 @@ def test_unknown_names_are_refused():
 
 
 def test_damaged_data_is_never_opened(tmp_path, monkeypatch):
-    offline = datasets.Dataset(["electricity"], {})
+    offline = datasets.Dataset("electricity", {})
     monkeypatch.setitem(datasets.DATASETS, "electricity", offline)
     (tmp_path / "electricity").mkdir()
     (tmp_path / "electricity/electricity.csv").write_text("period,up\n1,0\n")
@@ -243,18 +243,12 @@ def test_cifar10_has_5000_images_of_each_class():
     assert np.bincount(images.test[1]).tolist() == [1_000] * 10
 
 
-def test_cifar10_reads_pickled_and_binary_batches_alike(tmp_path):
-    import pickle
-
+def test_cifar10_reads_labels_and_pixels_of_binary_files(tmp_path):
     generator = np.random.default_rng(0)
     rows = generator.integers(0, 256, size=(5, 3073), dtype=np.uint8)
-    rows[:, 0] %= 10
-    for folder in ("cifar-10-batches-bin", "cifar-10-batches-py"):
-        (tmp_path / folder).mkdir()
-    rows.tofile(tmp_path / "cifar-10-batches-bin/data_batch_1.bin")
-    content = {"data": rows[:, 1:], "labels": rows[:, 0].tolist()}
-    (tmp_path / "cifar-10-batches-py/data_batch_1").write_bytes(pickle.dumps(content))
-    binary = arrays.cifar10_batch(tmp_path, datasets.CIFAR10_BINARY, "data_batch_1")
-    pickled = arrays.cifar10_batch(tmp_path, datasets.CIFAR10_PICKLED, "data_batch_1")
-    np.testing.assert_array_equal(binary[0], pickled[0])
-    np.testing.assert_array_equal(binary[1], pickled[1])
+    rows[:3].tofile(tmp_path / "one.bin")
+    rows[3:].tofile(tmp_path / "two.bin")
+    pixels, labels = arrays.cifar10_batches(tmp_path / "one.bin", tmp_path / "two.bin")
+    assert labels.tolist() == rows[:, 0].tolist()
+    assert pixels[4, 2, 1, 7] == rows[4, 1 + 2 * 1024 + 1 * 32 + 7]
+    np.testing.assert_array_equal(pixels.reshape(5, -1), rows[:, 1:])
