@@ -1,4 +1,4 @@
-"""What the three scripts share: their options, and two memories compared in one strategy."""
+"""What the three scripts have in common: options, and two memories compared with one plugin."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ from avalanche.evaluation.metrics import accuracy_metrics
 from avalanche.logging import InteractiveLogger
 from avalanche.training.plugins import EvaluationPlugin
 from avalanche.training.storage_policy import ReservoirSamplingBuffer
+from avalanche.training.supervised import Naive
 from torch import nn
 
 from avalanche_gmc import GradientMatchingBuffer
-
-MakeStrategy = Callable[[nn.Module, Any, argparse.Namespace, dict[str, Any]], Any]
 
 
 def script_parser(
@@ -36,10 +35,13 @@ def script_parser(
 def compare(
     benchmark: Any,
     make_model: Callable[[], nn.Module],
-    make_strategy: MakeStrategy,
+    make_plugin: Callable[[Any], Any],
     args: argparse.Namespace,
 ) -> None:
-    """Print the accuracy on the whole test set after the whole stream, for both memories."""
+    """Print the accuracy on the whole test set after the whole stream, for both memories.
+
+    :param make_plugin: from a storage policy to the plugin that trains on it.
+    """
     policies = {
         "reservoir sampling": ReservoirSamplingBuffer(args.mem_size),
         "gradient matching": GradientMatchingBuffer(args.mem_size, seed=args.seed),
@@ -48,15 +50,16 @@ def compare(
         torch.manual_seed(args.seed)
         model = make_model()
         loggers = [InteractiveLogger()] if args.verbose else []
-        training = {
-            "optimizer": torch.optim.Adam(model.parameters(), lr=1e-3),
-            "criterion": nn.CrossEntropyLoss(),
-            "train_mb_size": 100,
-            "train_epochs": args.epochs,
-            "eval_mb_size": 500,
-            "evaluator": EvaluationPlugin(accuracy_metrics(stream=True), loggers=loggers),
-        }
-        strategy = make_strategy(model, policy, args, training)
+        strategy = Naive(
+            model=model,
+            optimizer=torch.optim.Adam(model.parameters(), lr=1e-3),
+            criterion=nn.CrossEntropyLoss(),
+            train_mb_size=100,
+            train_epochs=args.epochs,
+            eval_mb_size=500,
+            plugins=[make_plugin(policy)],
+            evaluator=EvaluationPlugin(accuracy_metrics(stream=True), loggers=loggers),
+        )
         for experience in benchmark.train_stream:
             strategy.train(experience)
         results = strategy.eval(benchmark.test_stream)

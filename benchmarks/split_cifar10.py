@@ -5,14 +5,9 @@ python benchmarks/split_cifar10.py --mem-size 500 --epochs 5 --seed 0
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
-
-from avalanche.training.supervised import Naive
-from torch import nn
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -22,19 +17,16 @@ from benchmarks.streams.images import split_cifar10
 from benchmarks.streams.models import resnet18
 
 
-def make_strategy(
-    model: nn.Module, memory: Any, args: argparse.Namespace, training: dict[str, Any]
-) -> Naive:
-    """Avalanche's plainest strategy with replay as a plugin."""
-    replay = CoresetReplayPlugin(args.mem_size, storage_policy=memory)
-    return Naive(model=model, plugins=[replay], **training)
-
-
 def main(argv: Sequence[str] | None = None) -> None:
     args = script_parser(__doc__, mem_size=500, epochs=5).parse_args(argv)
     # Five experiences of two classes, without augmentation as in the paper.
     benchmark = split_cifar10(args.data_root, train_fraction=args.train_fraction)
-    compare(benchmark, resnet18, make_strategy, args)
+    compare(
+        benchmark,
+        resnet18,
+        lambda memory: CoresetReplayPlugin(args.mem_size, storage_policy=memory),
+        args,
+    )
 
 
 if __name__ == "__main__":

@@ -76,12 +76,7 @@ def run(args: argparse.Namespace) -> int:
     for name in args.only:
         for row in CASES[name](args.repeats):
             rows.append(row)
-            print(
-                f"{row.case:<24} {row.ours:<12} {row.ours_value:>9.3f}  {row.reference:<20} "
-                f"{row.reference_value:>9.3f}  ratio {row.ratio:>6.2f}  {row.goal:<7} "
-                f"{'met' if row.met else 'MISSED'}",
-                flush=True,
-            )
+            print(*(f"{v:.3f}" if isinstance(v, float) else v for v in row), sep="  ", flush=True)
     setting = {"repeats": args.repeats, "threads": args.threads}
     setting |= {"torch": torch.__version__, "machine": platform.machine()}
     write_rows(args.csv, [row._asdict() | setting for row in rows])
