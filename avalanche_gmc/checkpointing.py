@@ -57,13 +57,13 @@ def save_checkpoint(strategy: Any, path: str | os.PathLike[str], **kwargs: Any) 
 
     enable_checkpointing()
     with _replacing(path) as file:
-        hashed = _HashedFile(file)
         try:
-            save(strategy, hashed, **kwargs)
-        finally:
-            if hashed.error is not None:
-                raise hashed.error
-        file.write(MARK + hashed.digest.digest())
+            save(strategy, file, **kwargs)
+        except RuntimeError as error:  # of torch, in the place of an error of `write`
+            raise (error.__context__ if isinstance(error.__context__, OSError) else error) from None
+        size = file.tell()
+        file.seek(0)
+        file.write(MARK + _digest(file, size))
 
 
 def maybe_load_checkpoint(
@@ -89,30 +89,6 @@ def maybe_load_checkpoint(
     return strategy, int(num_experiences)
 
 
-class _HashedFile:
-    """A file for ``torch.save`` that keeps the checksum of what was written.
-
-    torch replaces an error of ``write`` by one of its own, so the first is kept in ``error``.
-    """
-
-    def __init__(self, file: IO[bytes]) -> None:
-        self._file = file
-        self.digest = hashlib.sha256()
-        self.error: OSError | None = None
-
-    def write(self, data: bytes) -> int:
-        if self.error is None:
-            try:
-                self._file.write(data)
-                self.digest.update(data)
-            except OSError as error:
-                self.error = error
-        return len(data)
-
-    def flush(self) -> None:
-        """Nothing to do here: :func:`_replacing` flushes, and asks the disk too."""
-
-
 @contextmanager
 def _replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     """A new file that takes the place of `path` once it is complete and on the disk."""
@@ -122,7 +98,7 @@ def _replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     # Always the same name, so that runs that are killed leave one such file, not many.
     beside = f"{path}.{DistributedHelper.rank}.tmp"
     try:
-        with open(beside, "wb") as file:
+        with open(beside, "w+b") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import pickle
 import resource
@@ -153,11 +154,14 @@ def kill(*_args):
 def test_a_run_killed_while_saving_keeps_its_last_checkpoint(saved, place, monkeypatch):
     before = saved.read_bytes()
     if isinstance(place, int):
-        write, calls = checkpointing._HashedFile.write, iter(range(100))
+        calls = iter(range(100))
+
+        class Fatal(io.BufferedRandom):
+            def write(self, data):
+                return kill() if next(calls) == place else super().write(data)
+
         monkeypatch.setattr(
-            checkpointing._HashedFile,
-            "write",
-            lambda *args: kill() if next(calls) == place else write(*args),
+            checkpointing, "open", lambda *where: Fatal(io.FileIO(*where)), raising=False
         )
     else:
         monkeypatch.setattr(os, place, kill)

@@ -92,13 +92,16 @@ class _Layout(NamedTuple):
         return cls(type(dataset), dataset.collate_fn, current_group(dataset), shown)
 
 
+_EMPTY = _Layout.of(AvalancheDataset([]))
+
+
 class Exemplars:
     """Owned samples, to be taken from and joined like the atoms of a dictionary.
 
     Never changed in place: every operation returns a new object, and samples are shared.
     """
 
-    def __init__(self, items: Sequence[_Exemplar] = (), layout: _Layout | None = None) -> None:
+    def __init__(self, items: Sequence[_Exemplar] = (), layout: _Layout = _EMPTY) -> None:
         self._items = list(items)
         self._layout = layout
         self._dataset: AvalancheDataset | None = None
@@ -127,7 +130,7 @@ class Exemplars:
             return self
         if not len(self):
             return other
-        mine, theirs = self._known_layout, other._known_layout
+        mine, theirs = self._layout, other._layout
         if mine.attributes.keys() != theirs.attributes.keys():
             raise ValueError(
                 f"the exemplars have the data attributes {sorted(mine.attributes)} and the new "
@@ -150,7 +153,7 @@ class Exemplars:
         return self._dataset
 
     def _build(self) -> AvalancheDataset:
-        layout = self._known_layout
+        layout = self._layout
         attributes = [
             DataAttribute(
                 OwnedValues(e.attributes[k] for e in self._items), name, use_in_getitem=shown
@@ -161,12 +164,6 @@ class Exemplars:
             [_transformed(self._items)], data_attributes=attributes, collate_fn=layout.collate_fn
         )
         return owned.with_transforms(layout.transform_group)
-
-    @property
-    def _known_layout(self) -> _Layout:
-        if self._layout is None:
-            raise ValueError("an empty collection of exemplars has no layout")
-        return self._layout
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_dataset": None}

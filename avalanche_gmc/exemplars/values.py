@@ -67,11 +67,9 @@ def _parts(value: Any) -> Iterable[bytes]:
         value = value.detach().cpu().contiguous()
         yield f"{value.dtype} {tuple(value.shape)}".encode()
         yield value.flatten().view(torch.uint8).numpy().tobytes()
-    elif isinstance(value, np.ndarray):
+    elif isinstance(value, (np.ndarray, Image.Image)):
+        value = np.asarray(value)
         yield f"{value.dtype} {value.shape}".encode()
-        yield value.tobytes()
-    elif isinstance(value, Image.Image):
-        yield f"{value.mode} {value.size}".encode()
         yield value.tobytes()
     elif isinstance(value, MutableMapping):
         yield from _parts(list(value.items()))

@@ -51,7 +51,9 @@ class Restart:
         self.seed = seed
         self.model_factory = model_factory
         self._first: dict[str, Tensor] | None = None
-        self._schedules: _Schedules | None = None
+        # As before the first training: schedulers, and options of the optimizer's parameter groups.
+        self._schedules: list[dict[str, Any]] | None = None
+        self._groups: list[dict[str, Any]] = []
 
     def begin(self, strategy: SupervisedTemplate, index: int) -> None:
         """Restart before a training.
@@ -73,9 +75,7 @@ class Restart:
         else:
             self._first = _put_back(model, self._first or {})
         strategy.make_optimizer(reset_optimizer_state=True)
-        if self._schedules is None:
-            self._schedules = _Schedules(strategy)
-        self._schedules.put_back(strategy)
+        self._put_schedules_back(strategy)
 
     def _redraw(self, model: nn.Module, seed: int) -> None:
         try:
@@ -87,6 +87,25 @@ class Restart:
                 f"{error} Here: model_factory=lambda: MyModel() of the GDumb plugin or strategy, "
                 "or init='same', which returns to the first parameters"
             ) from error
+
+    def _put_schedules_back(self, strategy: SupervisedTemplate) -> None:
+        schedulers = [p.scheduler for p in strategy.plugins if isinstance(p, LRSchedulerPlugin)]
+        if self._schedules is None:
+            self._schedules = copy.deepcopy([s.state_dict() for s in schedulers])
+        if len(schedulers) != len(self._schedules):
+            raise ValueError(
+                f"the strategy had {len(self._schedules)} LRSchedulerPlugin(s) at its first "
+                f"training and has {len(schedulers)} now; the plugins must stay the same"
+            )
+        for scheduler, state in zip(schedulers, copy.deepcopy(self._schedules), strict=True):
+            scheduler.load_state_dict(state)
+        groups = strategy.optimizer.param_groups
+        for group in groups[len(self._groups) :]:  # at the first training, and when some are added
+            options = {key: value for key, value in group.items() if key != "params"}
+            self._groups.append(copy.deepcopy(options))
+        if schedulers:  # without one, the rates are the user's to change
+            for group, options in zip(groups, copy.deepcopy(self._groups), strict=False):
+                group.update(options)
 
 
 def _warn_if_trained(model: nn.Module) -> None:
@@ -133,32 +152,3 @@ def _put_back(model: nn.Module, first: dict[str, Tensor]) -> dict[str, Tensor]:
             if name in first:
                 tensor[tuple(slice(size) for size in first[name].shape)] = first[name]
     return {name: tensor.detach().clone() for name, tensor in tensors.items()}
-
-
-class _Schedules:
-    """The learning-rate schedules of a strategy as they are now."""
-
-    def __init__(self, strategy: SupervisedTemplate) -> None:
-        self._states = [copy.deepcopy(s.state_dict()) for s in _schedulers(strategy)]
-        self._groups: list[dict[str, Any]] = []  # options of the optimizer's parameter groups
-
-    def put_back(self, strategy: SupervisedTemplate) -> None:
-        schedulers = _schedulers(strategy)
-        if len(schedulers) != len(self._states):
-            raise ValueError(
-                f"the strategy had {len(self._states)} LRSchedulerPlugin(s) at its first training "
-                f"and has {len(schedulers)} now; the plugins must stay the same"
-            )
-        for scheduler, state in zip(schedulers, self._states, strict=True):
-            scheduler.load_state_dict(copy.deepcopy(state))
-        groups = strategy.optimizer.param_groups
-        for group in groups[len(self._groups) :]:  # at the first training, and when some are added
-            options = {key: value for key, value in group.items() if key != "params"}
-            self._groups.append(copy.deepcopy(options))
-        if schedulers:  # without one, the rates are the user's to change
-            for group, options in zip(groups, self._groups, strict=False):
-                group.update(copy.deepcopy(options))
-
-
-def _schedulers(strategy: SupervisedTemplate) -> list[Any]:
-    return [p.scheduler for p in strategy.plugins if isinstance(p, LRSchedulerPlugin)]
