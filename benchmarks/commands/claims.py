@@ -3,12 +3,11 @@
     python -m benchmarks claims                                          # print it
     python -m benchmarks claims --update README.md benchmarks/README.md  # and put it into pages
 
-A page has marks around the place of the table: ``<!-- claims -->`` and ``<!-- end of claims -->``
-or, for the verdicts alone, ``<!-- verdicts -->`` and ``<!-- end of verdicts -->``.
+A page has marks around the place of a table: ``<!-- claims -->`` and ``<!-- end of claims -->``;
+for the verdicts alone ``verdicts`` instead of ``claims``, and for what was run ``runs``.
 
-Differences in accuracy are paired by seed. One counts as clear if its mean is more than two
-standard errors from zero. A claim is *reproduced* if every comparison comes out as it says,
-*partly* if some do, *not reproduced* if none does; a single seed does not count.
+Differences are paired by seed and tested; half a point of accuracy is of no interest. A claim is
+*reproduced* if it holds on every stream, *partly* if on some, *not reproduced* if on none.
 Nothing is trained, torch is not imported.
 """
 

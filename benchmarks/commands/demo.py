@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run the comparison afresh, print it and draw it."""
     from benchmarks.grid.workers import GridStopped, run_grid
-    from benchmarks.report import plots, tables
+    from benchmarks.report import figures, tables
 
     demo = EXPERIMENTS["demo"]
     grid = (demo.streams, demo.methods, demo.memory_sizes, range(args.seeds))
@@ -48,5 +48,5 @@ def run(args: argparse.Namespace) -> int:
     print(f"{len(cells)} memories in {time.monotonic() - start:.0f} seconds", file=sys.stderr)
     rows = file.rows()
     print(tables.markdown("demo", rows))
-    print(f"Figure: {plots.draw('demo', rows, args.output)[0].resolve()}")
+    print(f"Figure: {figures.draw('demo', rows, args.output)[0].resolve()}")
     return 0

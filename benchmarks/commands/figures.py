@@ -4,7 +4,7 @@
     python -m benchmarks figures --results benchmarks/results --output docs  # the published rows
 
 Nothing is trained and torch is not imported. Each experiment's rows become one figure (PNG and SVG)
-with the mean over seeds as a line and one standard deviation as a band, and one Markdown table.
+and a file of Markdown tables, in the folder ``tables`` beside the rows.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Draw every experiment that has rows."""
-    from benchmarks.report import plots, tables
+    from benchmarks.report import figures, tables
 
     names = args.experiments or [
         name for name in EXPERIMENTS if (args.results / f"{name}.csv").exists()
@@ -44,9 +44,9 @@ def run(args: argparse.Namespace) -> int:
     output = args.output or args.results / "figures"
     for name in names:
         rows = rows_of(name, args.results)
-        for path in plots.draw(name, rows, output):
+        for path in figures.draw(name, rows, output):
             print(path)
-        table = output / f"{name}.md"
+        table = args.results / "tables" / f"{name}.md"
         write_whole(table, tables.markdown(name, rows))
         print(table)
     print(f"drawn: {', '.join(names)}", file=sys.stderr)

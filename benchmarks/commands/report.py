@@ -81,13 +81,13 @@ def recorded(cell: Cell, stream: Any, *, digits: bool) -> tuple[Any, Any]:
 
 def accuracy_figures(results: Path, output: Path) -> dict[str, Path]:
     """Figures of the experiments that have rows, by their captions, drawn as SVG."""
-    from benchmarks.report import plots
+    from benchmarks.report.figures import draw
 
     figures = {}
     for name, caption in FIGURES.items():
         rows = ResultsFile(results / f"{name}.csv").rows()
         if rows:
-            figures[caption] = plots.draw(name, rows, output)[1]
+            figures[caption] = draw(name, rows, output)[1]
     return figures
 
 

@@ -1,8 +1,8 @@
-"""Means and deviations over seeds, and differences paired by seed, from result rows; no torch.
+"""Means and deviations over seeds, from result rows; no torch.
 
 A *variant* is everything that may differ between two lines of a figure: the method and the options
-it was run with. Rows that differ in nothing but the seed are averaged. A *setting* is how a row was
-trained; only rows of one setting are compared.
+it was run with. A *setting* is how a row was trained; only rows of one setting are averaged or
+compared.
 """
 
 from __future__ import annotations
@@ -12,18 +12,19 @@ from typing import Any
 
 import pandas as pd
 
-from benchmarks.grid.rows import CONFIGURATION, numbers
+from benchmarks.grid.methods import METHODS
+from benchmarks.grid.rows import CONFIGURATION, Cell, as_text, numbers
+from benchmarks.streams.registry import STREAMS
 
 Row = Mapping[str, str]
 Frame = Any  # pandas has no types
-Choice = Mapping[str, str]
-"""Columns of a row and the values they must have."""
 
-SETTING = ["model", "epochs", "batch_size", "learning_rate", "train_fraction"]
-# Columns that say how a method was run; they enter a line's label where they vary.
-OPTIONS = list(CONFIGURATION[CONFIGURATION.index("model") + 1 :])
-CLEAR = 2.0
-"""Standard errors from which on a mean difference counts as one."""
+HOW = ("model", "epochs", "batch_size", "learning_rate", "train_fraction", "precision")
+SETTING = [column for column in CONFIGURATION if column in HOW]
+IDENTITY = ("experiment", "stream", "method", "memory_size", "seed", *SETTING)
+OPTIONS = [column for column in CONFIGURATION if column not in IDENTITY]
+"""Columns that say how a method was run."""
+FRACTIONS = {"0.5": "half of the stream", "0.1": "a tenth of the stream"}
 
 
 def frame_of(rows: Sequence[Row]) -> Frame:
@@ -35,14 +36,37 @@ def frame_of(rows: Sequence[Row]) -> Frame:
         memory_size=frame["memory_size"].astype(int),
         seconds=seconds.sum(axis=1),
     )
-    per_method = frame.groupby(["stream", "method"])[OPTIONS].nunique().max()
-    varying = [option for option in OPTIONS if per_method[option] > 1]
-    return frame.assign(variant=[variant(row, varying) for _, row in frame.iterrows()])
+    return frame.assign(variant=[variant(row) for row in frame.to_dict("records")])
 
 
-def variant(row: Row, options: Sequence[str]) -> str:
-    """The label of a row's line: its method, and the options that vary."""
-    return ", ".join([row["method"], *(f"{name} {row[name]}" for name in options if row[name])])
+def variant(row: Row) -> str:
+    """The label of a row's line: its method, and its options where they are not the paper's."""
+    method = METHODS.get(row["method"])
+    names = [name for name in OPTIONS if method is not None and name in method.options]
+    unlike = [name for name in names if row[name] != as_text(getattr(Cell, name))]
+    return ", ".join([row["method"], *(f"{name} {row[name]}" for name in unlike)])
+
+
+def usual(frame: Frame, setting: Sequence[str] = SETTING) -> Frame:
+    """Of each stream the rows of one setting: that of most rows, of equals the one that came last.
+
+    :param setting: the columns that make it.
+    """
+    if frame.empty:
+        return frame
+    values = frame[list(setting)].agg(" ".join, axis=1)
+    most = values[::-1].groupby(frame["stream"]).agg(lambda own: own.value_counts().index[0])
+    return frame[values == frame["stream"].map(most)]
+
+
+def setting_text(row: Row) -> list[str]:
+    """What is unlike the paper's training in how a row was trained: nothing, or some words."""
+    fraction, epochs = row["train_fraction"], row["epochs"]
+    return [
+        *([] if fraction == "1" else [FRACTIONS.get(fraction, f"{fraction} of the stream")]),
+        *([] if epochs == "200" else [f"{epochs} epochs"]),
+        *([] if row.get("precision", "float32") == "float32" else [row["precision"]]),
+    ]
 
 
 def summarized(frame: Frame, by: Sequence[str], value: str = "accuracy") -> Frame:
@@ -53,14 +77,14 @@ def summarized(frame: Frame, by: Sequence[str], value: str = "accuracy") -> Fram
 
 def curves(rows: Sequence[Row], stream: str) -> Frame:
     """Accuracy over the seeds of one stream: variant and memory size → mean, std, count."""
-    frame = frame_of(rows)
+    frame = usual(frame_of(rows))
     found = summarized(frame[frame["stream"] == stream], ["variant", "memory_size"])
     return found.sort_index(level="memory_size", kind="stable", sort_remaining=False)
 
 
 def trajectories(rows: Sequence[Row], stream: str) -> Frame:
     """Accuracy after each experience of one stream: variant and experience → mean, std, count."""
-    frame = frame_of([row for row in rows if row["accuracy_per_experience"]])
+    frame = usual(frame_of([row for row in rows if row["accuracy_per_experience"]]))
     if frame["memory_size"].nunique() > 1:
         sizes = frame["memory_size"].astype(str)
         frame = frame.assign(variant=frame["variant"] + ", " + sizes + " exemplars")
@@ -72,56 +96,6 @@ def trajectories(rows: Sequence[Row], stream: str) -> Frame:
 
 
 def streams(rows: Sequence[Row]) -> list[str]:
-    """The streams of the rows, in their order of appearance."""
-    return list(dict.fromkeys(row["stream"] for row in rows))
-
-
-def paired(ours: Frame, others: Frame) -> Frame:
-    """Pairs of rows of the same stream, setting, memory size and seed; the gap in accuracy.
-
-    Of what was measured twice the last row counts.
-    """
-    by = ["stream", *SETTING, "memory_size", "seed"]
-    ours, others = (frame.drop_duplicates(by, keep="last") for frame in (ours, others))
-    pairs = ours.merge(others, on=by, suffixes=("", "_other"))
-    return pairs.assign(gap=pairs["accuracy"] - pairs["accuracy_other"])
-
-
-def differences(rows: Sequence[Row], left: Choice, right: Choice) -> Frame:
-    """What ``left`` has more than ``right``: stream and memory size → mean, std, count.
-
-    Further columns: ``sign``, 1 or −1 if the mean is clear of zero, else 0; ``time_ratio``, seconds
-    of selection of ``left`` divided by those of ``right``; ``left_out``, pairs of other settings.
-    A stream is compared in one setting, that of most pairs.
-    """
-    if not any(row["accuracy"] for row in rows):
-        return pd.DataFrame()
-    frame = frame_of(rows)
-    pairs = paired(chosen(frame, left), chosen(frame, right))
-    if pairs.empty:
-        return pairs
-    setting = pairs[SETTING].agg(" ".join, axis=1)
-    usual = setting.groupby(pairs["stream"]).agg(lambda values: values.value_counts().index[0])
-    kept = pairs[setting == pairs["stream"].map(usual)]
-    found = summarized(kept, ["stream", "memory_size"], "gap")
-    sums = kept.groupby(["stream", "memory_size"], sort=False)[["seconds", "seconds_other"]].sum()
-    error = found["std"] / found["count"] ** 0.5
-    clear = (found["count"] > 1) & (found["mean"].abs() > CLEAR * error)
-    left_out = pairs["stream"].value_counts() - kept["stream"].value_counts()
-    found = found.assign(
-        sign=(found["mean"] > 0).map({True: 1, False: -1}).where(clear, 0),
-        time_ratio=sums["seconds"] / sums["seconds_other"].where(sums["seconds_other"] > 0),
-        left_out=found.index.get_level_values("stream").map(left_out),
-    )
-    order = streams(rows)
-    return found.sort_index(
-        key=lambda level: level.map(order.index) if level.name == "stream" else level
-    )
-
-
-def chosen(frame: Frame, choice: Choice) -> Frame:
-    """The rows that have the chosen values."""
-    mask = pd.Series(True, index=frame.index)
-    for column, value in choice.items():
-        mask &= frame[column] == value
-    return frame[mask]
+    """The streams of the rows: those we know in our order, then others as they come."""
+    found = dict.fromkeys(row["stream"] for row in rows)
+    return [name for name in STREAMS if name in found] + [n for n in found if n not in STREAMS]

@@ -9,10 +9,10 @@ from benchmarks import UsageError
 from benchmarks.files import write_whole
 
 
-def table(header: Sequence[str], body: Sequence[Sequence[str]]) -> str:
-    """A table whose columns are aligned in the text too."""
+def table(header: Sequence[str], body: Sequence[Sequence[str]], *, aligned: bool = True) -> str:
+    """A table; ``aligned`` if its columns shall be so in the text too."""
     lines = [list(header), *map(list, body)]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    widths = [max(map(len, column)) if aligned else 1 for column in zip(*lines, strict=True)]
     padded = ["| " + " | ".join(map(str.ljust, line, widths)) + " |" for line in lines]
     rule = "|" + "|".join("-" * (width + 2) for width in widths) + "|"
     return "\n".join([padded[0], rule, *padded[1:]])

@@ -8,14 +8,15 @@ from typing import Any
 from benchmarks.grid.cells import EXPERIMENTS
 from benchmarks.grid.rows import numbers
 from benchmarks.report.averages import (
+    SETTING,
     Row,
     curves,
     frame_of,
-    paired,
     streams,
     summarized,
     trajectories,
 )
+from benchmarks.report.contrasts import paired
 from benchmarks.report.pages import table
 from benchmarks.report.plots import in_order, label_of
 from benchmarks.streams.registry import title_of
@@ -47,7 +48,7 @@ def setting(rows: Sequence[Row]) -> str:
     seeds = sorted({int(row["seed"]) for row in rows})
     common = [
         f"{option.replace('_', ' ')} {rows[0][option]}"
-        for option in ("model", "epochs", "batch_size", "learning_rate", "train_fraction")
+        for option in SETTING
         if len({row[option] for row in rows}) == 1
     ]
     return f"{', '.join(common)}; seeds {', '.join(map(str, seeds))}; mean ± standard deviation."

@@ -4,135 +4,108 @@ import subprocess
 import sys
 
 import pytest
-from benchmark_rows import rows_for
+from claim_rows import write
 
 from benchmarks.__main__ import main
-from benchmarks.grid.rows import COLUMNS, ResultsFile, write_rows
-from benchmarks.report.averages import differences
-from benchmarks.report.claims import CLAIMS, markdown, measured, updated, verdict, verdicts
+from benchmarks.grid.rows import ResultsFile, write_rows
+from benchmarks.report import claims, runs
+from benchmarks.report.claims import CLAIMS, markdown, summary, updated, verdicts
 
-_, BETTER, SMALLER, WINDOW = CLAIMS[:4]
-METHODS = {"gmc-last-layer": 0.7, "reservoir": 0.5}
-
-
-def write(folder, name, accuracies, *, sizes=(100, 1000), seeds=(0, 1, 2), **options):
-    """A file of rows: method → f(size, seed) gives the accuracy."""
-    rows = rows_for(
-        "gdumb",
-        streams=["sorted-electricity"],
-        methods=list(accuracies),
-        sizes=sizes,
-        seeds=seeds,
-        **options,
-    )
-    for row in rows:
-        row["accuracy"] = accuracies[row["method"]](row["memory_size"], row["seed"])
-        row["selection_seconds"] = 2.0 if row["method"] == "reservoir" else 3.0
-    file = ResultsFile(folder / f"{name}.csv")
-    write_rows(file.path, [*file.rows(), *({c: row[c] for c in COLUMNS} for row in rows)])
-    return file.rows()
+BETTER, _, SMALLER, WINDOW = CLAIMS[:4]
+(DRAWS,) = (claim for claim in CLAIMS if claim.text == "Four draws are enough")
+LAST, GMC = "gmc-last-layer", "gmc"
+NOISE = (0.001, -0.002, 0.0015)
 
 
-def noise(seed):
-    return 0.01 * seed
+def gaining(gain, method=LAST):
+    """Rows of a method that has ``gain(size)`` more than the reservoir, and a little noise."""
+    return {
+        method: lambda size, seed: 0.5 + gain(size) + NOISE[seed % 3],
+        "reservoir": lambda size, seed: 0.5,
+    }
 
 
-def test_differences_are_paired_by_seed(tmp_path):
-    # The seeds differ by far more than the methods do; only pairs show it.
-    rows = write(
-        tmp_path,
-        "gdumb",
-        {
-            "gmc-last-layer": lambda size, seed: 0.5 + 0.1 * seed + [0.02, 0.03, 0.04][seed],
-            "reservoir": lambda size, seed: 0.5 + 0.1 * seed,
-        },
-    )
-    found = differences(rows, {"method": "gmc-last-layer"}, {"method": "reservoir"})
-    assert list(found.index) == [("sorted-electricity", 100), ("sorted-electricity", 1000)]
-    first = found.iloc[0]
-    assert (first["mean"], first["std"]) == pytest.approx((0.03, 0.01))
-    assert first["sign"] == 1
-    assert first["time_ratio"] == pytest.approx(1.5)
+def verdict(claim, results):
+    return claims.verdict(claim, claims.evidence(claim, results))
 
 
-def test_rows_without_a_partner_are_left_out(tmp_path):
-    write(tmp_path, "gdumb", {"gmc-last-layer": lambda size, seed: 0.9}, seeds=(0, 1, 2, 3))
-    rows = write(tmp_path, "gdumb", {"reservoir": lambda size, seed: 0.5}, seeds=(2, 3, 4))
-    found = differences(rows, {"method": "gmc-last-layer"}, {"method": "reservoir"})
-    assert list(found["count"]) == [2, 2]
-
-
-def test_what_was_measured_twice_counts_once(tmp_path):
-    (tmp_path / "again").mkdir()
-    once = write(tmp_path, "gdumb", {m: lambda size, seed: 0.5 for m in METHODS})
-    again = write(tmp_path / "again", "gdumb", {m: lambda *_, m=m: METHODS[m] for m in METHODS})
-    found = differences([*once, *again], *({"method": method} for method in METHODS))
-    assert list(found["count"]) == [3, 3]
-    assert list(found["mean"]) == pytest.approx([0.2, 0.2])
-
-
-def test_a_part_takes_what_its_file_lacks_from_another(tmp_path):
-    (tmp_path / "ablations").mkdir()
-    write(tmp_path, "gdumb", {"gmc-last-layer": lambda size, seed: 0.5}, draws=4)
-    (draws,) = (claim for claim in CLAIMS if claim.text == "Four draws are enough")
-    assert verdict(draws, tmp_path) == "not run"
-    write(tmp_path / "ablations", "gdumb", {"gmc-last-layer": lambda *_: 0.6}, draws=8)
-    assert verdict(draws, tmp_path) == "**not reproduced**, 0 of 2"
+def measured(claim, results):
+    return claims.measured(claim, claims.evidence(claim, results))
 
 
 @pytest.mark.parametrize(
     ("gain", "expected"),
     [
-        (lambda size: 0.05, "**reproduced**, 2 of 2"),
-        (lambda size: 0.05 if size == 100 else -0.05, "**partly**, 1 of 2"),
-        (lambda size: -0.05, "**not reproduced**, 0 of 2"),
+        (lambda size: 0.05, "**reproduced**: 1 of 1 streams"),
+        (lambda size: 0.05 if size == 100 else -0.01, "0 of 1 streams, not at Electricity, sorted"),
+        (lambda size: -0.05, "**not reproduced**: 0 of 1 streams, not at Electricity, sorted (100"),
+        (lambda size: 0.001, "0 of 1 streams, not clear on Electricity, sorted"),
     ],
 )
 def test_verdict_follows_the_rows(tmp_path, gain, expected):
-    write(
-        tmp_path,
-        "gdumb",
-        {
-            "gmc-last-layer": lambda size, seed: 0.5 + gain(size) + noise(seed),
-            "reservoir": lambda size, seed: 0.5,
-        },
-    )
-    assert verdict(BETTER, tmp_path) == expected
+    write(tmp_path, "gdumb", gaining(gain))
+    assert expected in verdict(BETTER, tmp_path)
+    assert ("too few dimensions" in verdict(BETTER, tmp_path)) == ("0 of 1" in expected)
 
 
-def test_a_difference_within_two_standard_errors_does_not_count(tmp_path):
-    spread = [-0.05, 0.0, 0.08]
-    write(
-        tmp_path,
-        "gdumb",
-        {
-            "sliding-window": lambda size, seed: 0.5 + spread[seed],
-            "reservoir": lambda size, seed: 0.5,
-        },
-    )
-    assert verdict(WINDOW, tmp_path) == "**not reproduced**, 0 of 2"
-    assert "(100: +0.010 ± 0.066)" in markdown(tmp_path)
+def test_a_claim_holds_partly_if_on_some_streams(tmp_path):
+    write(tmp_path, "gdumb", gaining(lambda size: 0.05))
+    write(tmp_path, "gdumb", gaining(lambda size: -0.05), streams=["sorted-covertype"])
+    text = verdict(BETTER, tmp_path)
+    assert text.startswith("**partly**: 1 of 2 streams, not at Covertype, sorted (100, 1000)")
+
+
+def test_the_default_may_reproduce_what_the_papers_settings_do_not(tmp_path):
+    write(tmp_path, "gdumb", gaining(lambda size: -0.05))
+    write(tmp_path, "gdumb", gaining(lambda size: 0.05, GMC))
+    text = verdict(BETTER, tmp_path)
+    assert text.startswith("**reproduced with the library's default**: 1 of 1 streams; the paper's")
+    write(tmp_path, "gdumb", gaining(lambda size: 0.05), streams=["split-cifar10"])
+    write(tmp_path, "gdumb", gaining(lambda size: -0.05, GMC), streams=["split-cifar10"])
+    assert verdict(BETTER, tmp_path).startswith("**partly**: 1 of 2 streams")
+
+
+def test_a_part_takes_what_its_file_lacks_from_another(tmp_path):
+    (tmp_path / "ablations").mkdir()
+    write(tmp_path, "gdumb", {LAST: lambda size, seed: 0.5}, draws=4)
+    assert verdict(DRAWS, tmp_path) == "not run"
+    write(tmp_path / "ablations", "gdumb", {LAST: lambda *_: 0.6}, draws=8)
+    assert verdict(DRAWS, tmp_path).startswith("**not reproduced**: 0 of 1 streams")
+
+
+def test_level_is_shown_not_assumed(tmp_path):
+    (tmp_path / "ablations").mkdir()
+    write(tmp_path, "gdumb", {LAST: lambda size, seed: 0.5}, draws=4)
+    noisy = [0.03, -0.03, 0.002]
+    write(tmp_path / "ablations", "gdumb", {LAST: lambda _, s: 0.5 + noisy[s]}, draws=8)
+    assert "not clear" in verdict(DRAWS, tmp_path)
+    write(tmp_path / "ablations", "gdumb", {LAST: lambda _, s: 0.5 + NOISE[s] / 2}, draws=16)
+    assert verdict(DRAWS, tmp_path).startswith("**partly**: 1 of 2 comparisons")
+    assert "+0.000 ± 0.002 ≈" in measured(DRAWS, tmp_path)
+
+
+def test_many_comparisons_are_corrected_together(tmp_path):
+    """t = 6.9, p = .02 with three seeds: clear alone, not one of six."""
+    spread = [0.03, 0.05, 0.04]
+    rows = {"sliding-window": lambda _, s: 0.5 - spread[s], "reservoir": lambda *_: 0.5}
+    write(tmp_path, "gdumb", rows, sizes=(100,))
+    assert ": 100: -0.040 ± 0.025;" in measured(WINDOW, tmp_path)
+    write(tmp_path, "gdumb", rows, sizes=(200, 300, 400, 500, 600))
+    assert ": (100: -0.040 ± 0.025)," in measured(WINDOW, tmp_path)
 
 
 def test_gains_must_shrink_with_the_memory(tmp_path):
-    def rows(gain):
-        return {
-            "gmc-last-layer": lambda size, seed: 0.5 + gain(size),
-            "reservoir": lambda size, seed: 0.5,
-        }
-
-    write(tmp_path, "gdumb", rows(lambda size: 1 / size))
-    assert verdict(SMALLER, tmp_path) == "**reproduced**, 1 of 1"
+    write(tmp_path, "gdumb", gaining(lambda size: 10 / size))
+    assert verdict(SMALLER, tmp_path) == "**reproduced**: 1 of 1 streams"
     other = tmp_path / "other"
     other.mkdir()
-    write(other, "gdumb", rows(lambda size: size / 10000))
-    assert verdict(SMALLER, other) == "**not reproduced**, 0 of 1"
+    write(other, "gdumb", gaining(lambda size: size / 10000))
+    assert verdict(SMALLER, other).startswith("**not reproduced**: 0 of 1 streams")
 
 
 def test_other_options_are_another_variant(tmp_path):
     """A fast, unweighted or two-draw memory says nothing about the paper's."""
-    accuracies = {"gmc-last-layer": lambda size, seed: 0.9}
-    write(tmp_path, "gdumb", accuracies, mode="fast")
+    write(tmp_path, "gdumb", {LAST: lambda size, seed: 0.9}, mode="fast")
     write(tmp_path, "gdumb", {"reservoir": lambda size, seed: 0.5})
     assert verdict(BETTER, tmp_path) == "not run"
 
@@ -141,6 +114,35 @@ def test_nothing_run_is_said_so(tmp_path):
     text = markdown(tmp_path)
     assert text.count("not run |") >= len(CLAIMS)
     assert "reproduced" not in text
+    assert "has not been run" in text
+    assert len(runs.markdown(tmp_path).splitlines()) == 2
+
+
+def test_summary_counts_where_the_default_is_ahead(tmp_path):
+    gain = {100: 0.05, 500: 0.001, 1000: -0.02}
+    write(tmp_path, "gdumb", gaining(gain.get, GMC), sizes=tuple(gain))
+    text = summary(tmp_path)
+    assert "ahead of reservoir sampling in 2 of 3 comparisons" in text
+    assert "clearly in 1 with Holm's correction" in text
+    assert "Not ahead: Electricity, sorted (1000)." in text
+    assert "reservoir sampling at Electricity, sorted (1000)." in text
+    write(tmp_path, "gdumb", {"class-balanced": lambda *_: 0.2}, sizes=tuple(gain))
+    assert "Of 6 comparisons with the paper's methods" in summary(tmp_path)
+
+
+def test_what_was_run_is_told_by_the_rows(tmp_path):
+    methods = {LAST: lambda *_: 0.5, "reservoir": lambda *_: 0.5}
+    write(tmp_path, "gdumb", methods)
+    write(tmp_path, "gdumb", {"reservoir": lambda *_: 0.5}, sizes=(5000,), seeds=(0,))
+    write(tmp_path, "gdumb", methods, train_fraction=0.1, epochs=10, seeds=(7,))
+    write(tmp_path, "gdumb", {LAST: lambda *_: 0.5}, draws=8)
+    lines = runs.markdown(tmp_path).splitlines()[2:]
+    start = "| `gdumb` | Electricity, sorted |"
+    assert lines == [
+        f"{start} as in the paper | GMC, last layer; GMC, last layer, draws 8 | 100, 1000 (3) |",
+        f"{start} as in the paper | reservoir | 100, 1000 (3); 5000 (1) |",
+        f"{start} a tenth of the stream, 10 epochs | GMC, last layer; reservoir | 100, 1000 (1) |",
+    ]
 
 
 def test_pages_are_updated_between_their_marks(tmp_path, capsys):
@@ -150,7 +152,7 @@ def test_pages_are_updated_between_their_marks(tmp_path, capsys):
     command = ["claims", "--results", str(tmp_path), "--update", str(long), str(short)]
     assert main(command) == 0
     text = long.read_text()
-    assert text.startswith("before\n<!-- claims -->\n\n| the paper says")
+    assert text.startswith("before\n<!-- claims -->\n\nThe library's default")
     assert text.endswith("|\n\n<!-- end of claims -->\nafter\n")
     assert "old" not in text
     assert verdicts(tmp_path) in short.read_text()
@@ -176,28 +178,21 @@ def test_torch_is_not_imported():
 
 
 def test_a_single_seed_is_shown_but_not_judged(tmp_path):
-    accuracies = {
-        "gmc-last-layer": lambda size, seed: 0.6,
-        "reservoir": lambda size, seed: 0.5,
-    }
-    write(tmp_path, "gdumb", accuracies, seeds=(0,))
+    write(tmp_path, "gdumb", gaining(lambda size: 0.1), seeds=(0,))
     assert verdict(BETTER, tmp_path) == "not run"
-    assert "(100: +0.100 ± 0.000), (1000: +0.100 ± 0.000); 1 seed " in markdown(tmp_path)
+    assert "(100: +0.101), (1000: +0.101); 1 seed" in measured(BETTER, tmp_path)
 
 
 def test_rows_of_other_settings_and_private_tables_change_nothing(tmp_path):
     """A look with few epochs, or at a thin stream, says nothing about the paper's claims."""
-
-    def rows(gain):
-        return {"gmc-last-layer": lambda *_: 0.5 + gain, "reservoir": lambda *_: 0.5}
-
-    write(tmp_path, "gdumb", rows(0.05))
+    write(tmp_path, "gdumb", gaining(lambda size: 0.05))
     before, judged = measured(BETTER, tmp_path), verdict(BETTER, tmp_path)
-    write(tmp_path, "gdumb", rows(-0.4), seeds=(0, 1), epochs=5)
-    write(tmp_path, "gdumb", rows(-0.4), seeds=(7,), train_fraction=0.05)
+    write(tmp_path, "gdumb", gaining(lambda size: -0.4), seeds=(0, 1), epochs=5)
+    write(tmp_path, "gdumb", gaining(lambda size: -0.4), seeds=(7,), train_fraction=0.05)
     assert verdict(BETTER, tmp_path) == judged
-    assert measured(BETTER, tmp_path) == [f"{before[0]}; 6 pairs of other settings left out"]
+    assert measured(BETTER, tmp_path) == f"{before}; 6 pairs of other settings left out"
     file = ResultsFile(tmp_path / "gdumb.csv")
     private = [row | {"stream": "csv:/home/me/private.csv?target=y"} for row in file.rows()]
     write_rows(file.path, [*file.rows(), *private])
     assert "private" not in markdown(tmp_path) and verdict(BETTER, tmp_path) == judged
+    assert "private" not in runs.markdown(tmp_path)

@@ -12,7 +12,7 @@ from PIL import Image
 from benchmarks.__main__ import main
 from benchmarks.grid.methods import METHODS
 from benchmarks.grid.rows import COLUMNS, as_text, write_rows
-from benchmarks.report import plots, tables
+from benchmarks.report import figures, plots, tables
 from benchmarks.report.averages import curves, frame_of, summarized, trajectories
 
 
@@ -45,8 +45,8 @@ def test_every_experiment_is_drawn_without_torch(tmp_path):
     assert done.returncode == 0, done.stderr
     for name in ("gdumb", "gdumb-per-task", "class-frequencies"):
         stem = tmp_path / "figures" / name
-        for suffix in (".png", ".svg", ".md"):
-            assert f"{stem}{suffix}" in done.stdout
+        for path in (f"{stem}.png", f"{stem}.svg", tmp_path / "tables" / f"{name}.md"):
+            assert str(path) in done.stdout
         with Image.open(f"{stem}.png") as image:
             assert image.width > 1000
             assert len(image.convert("L").getcolors(256)) > 10
@@ -55,24 +55,75 @@ def test_every_experiment_is_drawn_without_torch(tmp_path):
 
 def test_same_rows_give_the_same_files(tmp_path):
     for folder in ("a", "b"):
-        plots.draw("gdumb", ROWS, tmp_path / folder)
+        figures.draw("gdumb", ROWS, tmp_path / folder)
     for name in ("gdumb.png", "gdumb.svg"):
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
 
 
-def test_lines_are_means_and_bands_one_deviation():
-    figure = plots.draw_curves(ROWS)
-    (axis,) = [a for a in figure.axes if a.get_visible()]
-    line = next(entry for entry in axis.lines if entry.get_label() == "reservoir")
+def heights(band):
+    values = band.get_paths()[0].vertices[:, 1]
+    return values.min(), values.max()
+
+
+def test_lines_are_means_with_bands_below_paired_differences():
+    """Reservoir .52 and .61, one deviation .02 / √2; the other is always .1 ahead."""
+    figure = figures.draw_curves(ROWS)
+    above, below = figure.axes
+    labels = [line.get_label() for line in below.lines if not line.get_label().startswith("_")]
+    line = next(entry for entry in below.lines if entry.get_label() == "reservoir")
     assert list(line.get_xdata()) == [100, 1000]
     assert line.get_ydata() == pytest.approx([0.52, 0.61])
-    band = axis.collections[[entry.get_label() for entry in axis.lines].index("reservoir")]
-    heights = band.get_paths()[0].vertices[:, 1]
     deviation = 0.02 / 2**0.5
-    assert heights.min() == pytest.approx(0.52 - deviation)
-    assert heights.max() == pytest.approx(0.61 + deviation)
-    assert axis.get_xscale() == "log"
+    band = below.collections[labels.index("reservoir")]
+    assert heights(band) == pytest.approx((0.52 - deviation, 0.61 + deviation))
+    assert below.get_xscale() == above.get_xscale() == "log"
+    (line,) = (entry for entry in above.lines if entry.get_label() == "GMC, last layer")
+    assert line.get_ydata() == pytest.approx([0.1, 0.1])
+    assert heights(above.collections[0]) == pytest.approx((0.1, 0.1))
+    assert above.get_ylim()[0] < 0
     plots.plt.close(figure)
+
+
+def test_without_a_reservoir_there_are_accuracies_only():
+    figure = figures.draw_curves([row for row in ROWS if row["method"] != "reservoir"])
+    assert len(figure.axes) == 1
+    plots.plt.close(figure)
+
+
+def test_failing_methods_are_marked_with_their_values_instead_of_stretching_the_axes():
+    rows = text_rows("gdumb", streams=["digits"], methods=["sliding-window", "reservoir", "gmc"])
+    for row in rows:
+        if row["method"] == "sliding-window":
+            row["accuracy"] = str(float(row["accuracy"]) - 0.4)
+    figure = figures.draw_curves(rows)
+    above, below = figure.axes
+    assert above.get_ylim()[0] > -0.3 and below.get_ylim()[0] > 0.3
+    values = [text.get_text() for text in below.texts if text.get_text().startswith(".")]
+    assert values == [".12", ".21"]
+    assert [text.get_text() for text in above.texts if "−" in text.get_text()] == ["−.50", "−.50"]
+    plots.plt.close(figure)
+
+
+def test_fewer_seeds_are_hollow_and_incomplete_curves_have_no_line():
+    methods = ["reservoir", "gmc", "class-balanced"]
+    rows = text_rows("gdumb", streams=["digits"], methods=methods, sizes=(100, 200, 500))
+    gone = {("class-balanced", "200", "0"), ("class-balanced", "200", "1"), ("gmc", "500", "1")}
+    rows = [r for r in rows if (r["method"], r["memory_size"], r["seed"]) not in gone]
+    figure = figures.draw_curves(rows)
+    below = figure.axes[1]
+    lines = {line.get_label(): line for line in below.lines}
+    assert lines["class-balanced"].get_linestyle() == "None"
+    assert lines["GMC (default)"].get_linestyle() == "-"
+    hollow = [line for line in below.lines if line.get_markerfacecolor() == "white"]
+    assert [list(line.get_xdata()) for line in hollow if len(line.get_xdata())] == [[500]]
+    assert "hollow: fewer seeds" in lines
+    plots.plt.close(figure)
+
+
+def test_a_figure_shows_one_setting_of_a_stream():
+    thin = text_rows("gdumb", streams=["digits"], methods=["gmc"], seeds=(0,), train_fraction=0.1)
+    lines = curves([*ROWS, *thin], "digits")
+    assert set(lines.index.unique("variant")) == {"reservoir", "gmc-last-layer"}
 
 
 def test_methods_differ_in_colour_and_in_grey():
@@ -87,7 +138,7 @@ def test_a_class_has_the_colour_that_the_legend_gives_it():
     rows = text_rows("class-frequencies", streams=["digits", "sorted-digits"], methods=["stream"])
     for row, counts in zip(rows, ("1;1|1;1", "1;1;1;1;1|1;1;1;1;1"), strict=True):
         row["class_counts_per_experience"] = counts
-    figure = plots.draw_class_frequencies(rows)
+    figure = figures.draw_class_frequencies(rows)
     legend = {
         text.get_text(): handle.get_facecolor()
         for text, handle in zip(
@@ -106,7 +157,7 @@ def test_variants_of_a_method_share_its_colour_but_not_its_line():
     eight = text_rows("gdumb", streams=["digits"], methods=["gmc-last-layer"], draws=8)
     lines = curves([*four, *eight], "digits")
     variants = lines.index.unique("variant")
-    assert set(variants) == {"gmc-last-layer, draws 4", "gmc-last-layer, draws 8"}
+    assert set(variants) == {"gmc-last-layer", "gmc-last-layer, draws 8"}
     (_, first), (_, second) = plots.styled(variants)
     assert first.color == second.color and first.line != second.line
 

@@ -1,0 +1,215 @@
+"""The figure of each experiment, from its rows: a column or a panel for each stream; no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import pandas as pd
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+from matplotlib.transforms import offset_copy
+
+from benchmarks.grid.cells import EXPERIMENTS
+from benchmarks.grid.rows import numbers
+from benchmarks.report.averages import (
+    Frame,
+    Row,
+    curves,
+    frame_of,
+    setting_text,
+    streams,
+    trajectories,
+    usual,
+)
+from benchmarks.report.contrasts import paired, tested
+from benchmarks.report.plots import Style, label_of, legend, panels, save, styled
+from benchmarks.streams.registry import title_of
+
+REFERENCE = "reservoir"
+FAILING = 0.05
+"""How far behind the reservoir, in the mean over sizes, a method no longer shapes the axes."""
+LINE_OF_STRIP = 0.085
+"""Height of the marks of one such method, of the height of the axis."""
+
+
+def draw(experiment: str, rows: Sequence[Row], output: Path) -> list[Path]:
+    """Draw one experiment's figure; returns the files written, PNG and SVG."""
+    if EXPERIMENTS[experiment].paradigm == "count":
+        figure = draw_class_frequencies(rows)
+    elif EXPERIMENTS[experiment].per_experience:
+        figure = draw_trajectories(rows)
+    else:
+        figure = draw_curves(rows)
+    return [save(figure, output / f"{experiment}.{ending}") for ending in ("png", "svg")]
+
+
+def draw_curves(rows: Sequence[Row]) -> Any:
+    """Against memory size: above the difference to the reservoir, if it was run, below accuracy."""
+    frame, names = usual(frame_of(rows)), streams(rows)
+    gaps = {stream: gaps_to_reference(frame[frame["stream"] == stream]) for stream in names}
+    both = any(map(len, gaps.values()))
+    figure, axes = panels(len(names) * (1 + both), columns=len(names) if both else 2)
+    for column, (stream, gap) in enumerate(gaps.items()):
+        accuracy = curves(rows, stream)
+        sizes = accuracy.groupby("memory_size").size()
+        sizes = sizes.index[2 * sizes > len(accuracy.index.unique("variant"))]
+        mean = gap["mean"].groupby("variant").mean() if len(gap) else pd.Series(dtype=float)
+        failing = mean.index[mean < -FAILING]
+        above, below = axes[column], axes[column + len(names) * both]
+        draw_lines(below, accuracy, "std", sizes, failing)
+        if both:
+            above.axhline(0, color="black", linewidth=1.2)
+        if len(gap):
+            draw_lines(above, gap, "half", sizes, failing)
+        title(above, stream, frame)
+        below.set_xlabel("exemplars in memory")
+        for axis in {above, below}:
+            logarithmic(axis, accuracy.index.unique("memory_size"))
+    if both:
+        axes[0].set_ylabel("difference to reservoir\n(with 95 % confidence band)")
+        axes[len(names)].set_ylabel("accuracy\n(± 1 standard deviation)")
+    legend(figure, axes[len(names) * both :])
+    return figure
+
+
+def draw_trajectories(rows: Sequence[Row]) -> Any:
+    """Accuracy after each experience."""
+    frame, names = usual(frame_of(rows)), streams(rows)
+    figure, axes = panels(len(names))
+    for axis, stream in zip(axes, names, strict=True):
+        lines = trajectories(rows, stream)
+        draw_lines(axis, lines, "std")
+        title(axis, stream, frame)
+        axis.xaxis.set_major_locator(FixedLocator(lines.index.unique("experience")))
+        axis.set_xlabel("experiences seen")
+    legend(figure, axes)
+    return figure
+
+
+def gaps_to_reference(frame: Frame) -> Frame:
+    """Differences to the reservoir by variant and memory size, as ``contrasts.tested`` has them."""
+    reference = frame[frame["method"] == REFERENCE]
+    others = frame[frame["method"] != REFERENCE].groupby("variant", sort=False)
+    pairs = pd.concat([paired(own, reference) for _, own in others] or [frame.head(0)])
+    return tested(pairs, ["variant", "memory_size"]) if len(pairs) else pairs
+
+
+def draw_lines(
+    axis: Any,
+    lines: Frame,
+    band: str,
+    complete: Collection[int] = (),
+    failing: Collection[str] = (),
+) -> None:
+    """Mean lines with bands; points of failing variants in a strip below the axis.
+
+    A point of fewer seeds than others have is hollow.
+
+    :param lines: variant and position → mean, count and ``band``, half the height of the band.
+    :param complete: positions without which a variant is drawn as single points.
+    """
+    most, strip = lines["count"].max(), []
+    competing = lines[~lines.index.get_level_values("variant").isin(failing)]
+    low, high = limits(competing if len(competing) else lines, band)
+    if axis.lines:  # a line at zero
+        low, high = min(low, -0.002), max(high, 0.002)
+    for variant, style in styled(lines.index.unique("variant")):
+        line, look = lines.loc[variant], style.options()
+        if not set(complete) <= set(line.index):
+            look["linestyle"] = "none"
+        axis.plot(line.index, line["mean"], label=label_of(variant), **look)
+        fewer = line["mean"][line["count"] < most]
+        axis.plot(fewer.index, fewer, **look | {"linestyle": "none", "markerfacecolor": "white"})
+        if variant in failing:
+            strip.append((style, line["mean"][line["mean"] < low]))
+        elif look["linestyle"] != "none":
+            edges = line["mean"] - line[band], line["mean"] + line[band]
+            axis.fill_between(line.index, *edges, color=style.color, alpha=0.12, linewidth=0)
+    if (lines["count"] < most).any():
+        look = {"color": "#777777", "markerfacecolor": "white", "label": "hollow: fewer seeds"}
+        axis.plot([], [], "o", **look)
+    mark_failing(axis, strip, low, high)
+
+
+def limits(lines: Frame, band: str) -> tuple[float, float]:
+    """The range of the means, and of their bands up to a third as much again on either side."""
+    low, high = lines["mean"].min(), lines["mean"].max()
+    wide, band_of = max(high - low, 0.01), lines[band].fillna(0)
+    bottom = max((lines["mean"] - band_of).min(), low - 0.35 * wide)
+    top = min((lines["mean"] + band_of).max(), high + 0.35 * wide)
+    return bottom - 0.05 * wide, top + 0.05 * wide
+
+
+def mark_failing(axis: Any, strip: Sequence[tuple[Style, Frame]], low: float, high: float) -> None:
+    """Marks and values of points below ``low``, a line for each variant, in a shaded strip."""
+    share = LINE_OF_STRIP * len(strip)
+    axis.set_ylim(low - (high - low) * share / (1 - share), high)
+    if not strip:
+        return
+    axis.axhspan(axis.get_ylim()[0], low, color="#F0F0F0", zorder=15, linewidth=0)
+    axis.yaxis.set_major_locator(FixedLocator([t for t in axis.get_yticks() if low <= t <= high]))
+    place = axis.get_xaxis_transform()
+    beside = offset_copy(place, axis.figure, x=-13, units="points")
+    for row, (style, values) in enumerate(reversed(strip)):
+        height = LINE_OF_STRIP * (row + 0.5)
+        look = style.options() | {"linestyle": "none", "markersize": 4, "zorder": 30}
+        axis.plot(values.index, [height] * len(values), transform=beside, **look)
+        for x, value in values.items():
+            text = f"{value:.2f}".replace("0.", ".").replace("-", "−")
+            where = {"transform": place, "ha": "center", "va": "center", "zorder": 30}
+            axis.text(x, height, text, fontsize=8, color="#333333", **where)
+
+
+def title(axis: Any, stream: str, frame: Frame) -> None:
+    """The stream's name, and below it the seeds and what is unlike the paper's training."""
+    own = frame[frame["stream"] == stream]
+    seeds = own["seed"].nunique()
+    texts = [f"{seeds} seed{'s' if seeds > 1 else ''}", *setting_text(own.iloc[0])]
+    axis.set_title(f"{title_of(stream)}\n", fontsize=12)
+    grey = {"ha": "center", "fontsize": 9, "color": "#555555"}
+    axis.text(0.5, 1.03, ", ".join(texts), transform=axis.transAxes, **grey)
+
+
+def logarithmic(axis: Any, ticks: Sequence[int]) -> None:
+    """A logarithmic x axis that names these positions."""
+    axis.set_xscale("log")
+    axis.margins(x=0.1)
+    axis.xaxis.set_minor_locator(NullLocator())
+    axis.xaxis.set_major_locator(FixedLocator(sorted(ticks)))
+    axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+
+
+def draw_class_frequencies(rows: Sequence[Row]) -> Any:
+    """Share of each class in each experience, as stacked bars."""
+    figure, axes = panels(len(rows), y_label="share of the examples")
+    counts = [
+        [numbers(part) for part in row["class_counts_per_experience"].split("|")] for row in rows
+    ]
+    # A class has the same colour in all panels, because they have one legend.
+    classes = max(len(panel[0]) for panel in counts)
+    shades = mpl.colormaps["cividis"]([label / max(1, classes - 1) for label in range(classes)])
+    for axis, row, panel in zip(axes, rows, counts, strict=True):
+        steps = range(1, len(panel) + 1)
+        below = [0.0] * len(panel)
+        for label in range(len(panel[0])):
+            heights = [experience[label] / sum(experience) for experience in panel]
+            axis.bar(
+                steps,
+                heights,
+                bottom=below,
+                color=shades[label],
+                edgecolor="white",
+                linewidth=0.4,
+                width=0.92,
+                label=f"class {label}",
+            )
+            below = [low + height for low, height in zip(below, heights, strict=True)]
+        axis.grid(visible=False)
+        axis.set_ylim(0, 1)
+        axis.xaxis.set_major_locator(FixedLocator(steps))
+        axis.set_title(title_of(row["stream"]), fontsize=11)
+        axis.set_xlabel("experience")
+    legend(figure, axes)
+    return figure
