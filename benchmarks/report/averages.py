@@ -19,8 +19,7 @@ from benchmarks.streams.registry import STREAMS
 Row = Mapping[str, str]
 Frame = Any  # pandas has no types
 
-HOW = ("model", "epochs", "batch_size", "learning_rate", "train_fraction", "precision")
-SETTING = [column for column in CONFIGURATION if column in HOW]
+SETTING = ["model", "epochs", "batch_size", "learning_rate", "train_fraction", "precision"]
 IDENTITY = ("experiment", "stream", "method", "memory_size", "seed", *SETTING)
 OPTIONS = [column for column in CONFIGURATION if column not in IDENTITY]
 """Columns that say how a method was run."""
@@ -65,7 +64,7 @@ def setting_text(row: Row) -> list[str]:
     return [
         *([] if fraction == "1" else [FRACTIONS.get(fraction, f"{fraction} of the stream")]),
         *([] if epochs == "200" else [f"{epochs} epochs"]),
-        *([] if row.get("precision", "float32") == "float32" else [row["precision"]]),
+        *([] if row["precision"] == "float32" else [row["precision"]]),
     ]
 
 

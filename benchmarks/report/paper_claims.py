@@ -163,6 +163,13 @@ BEYOND = (
         tuple(Part(name, ABLATIONS, choice | {"mode": "fast"}, choice) for name, choice in BOTH),
         timed=True,
     ),
+    Claim(
+        "Training in bfloat16 instead of float32",
+        tuple(
+            Part(name, "gdumb", choice | {"precision": "bf16"}, choice | {"precision": "float32"})
+            for name, choice in (("library's default", GMC), ("reservoir", RESERVOIR))
+        ),
+    ),
 )
 RIVALS = (
     ("the paper's last layer", LAST),

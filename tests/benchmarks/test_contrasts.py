@@ -107,12 +107,17 @@ def test_what_was_measured_twice_counts_once(tmp_path):
     assert list(found["mean"]) == pytest.approx([0.2, 0.2])
 
 
-@pytest.mark.parametrize("other", [{"epochs": 5}, {"train_fraction": 0.1}])
+OTHERS = [{"epochs": 5}, {"train_fraction": 0.1}, {"precision": "bf16"}]
+
+
+@pytest.mark.parametrize("other", OTHERS)
 def test_settings_are_never_mixed(tmp_path, other):
+    other = other | {"streams": ["split-cifar10"]}
     write(tmp_path, "gdumb", {"gmc-last-layer": lambda *_: 0.9}, **other)
-    rows = write(tmp_path, "gdumb", {"reservoir": lambda *_: 0.5})
+    images = {"streams": ["split-cifar10"]}
+    rows = write(tmp_path, "gdumb", {"reservoir": lambda *_: 0.5}, **images)
     assert contrasts.compared(rows, LAST | PAPER, RESERVOIR).empty
-    write(tmp_path, "gdumb", {"gmc-last-layer": lambda *_: 0.6}, seeds=(0, 1))
+    write(tmp_path, "gdumb", {"gmc-last-layer": lambda *_: 0.6}, seeds=(0, 1), **images)
     rows = write(tmp_path, "gdumb", {"reservoir": lambda *_: 0.1}, seeds=(0,), **other)
     pairs = contrasts.compared(rows, LAST | PAPER, RESERVOIR)
     assert pairs["gap"].tolist() == pytest.approx([0.1] * 4)
