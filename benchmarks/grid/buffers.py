@@ -8,7 +8,14 @@ from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any
 
-from avalanche.training.storage_policy import ReservoirSamplingBuffer
+from avalanche.training.storage_policy import (
+    ClassBalancedBuffer,
+    ExemplarsBuffer,
+    ExperienceBalancedBuffer,
+    HerdingSelectionStrategy,
+    ParametricBuffer,
+    ReservoirSamplingBuffer,
+)
 from torch import Tensor, nn
 
 from avalanche_gmc import (
@@ -17,7 +24,7 @@ from avalanche_gmc import (
     RandomProjectionEmbedding,
     SlidingWindowBuffer,
 )
-from avalanche_gmc.buffers import baselines
+from avalanche_gmc.buffers.baselines import BASELINES
 from avalanche_gmc.buffers.embedding_choice import EmbeddingChoice
 from avalanche_gmc.dictionary import Dictionary
 from avalanche_gmc.embedding import GradientEmbedding
@@ -41,28 +48,61 @@ def make_embedding(cell: Cell, make_model: Callable[[], nn.Module]) -> GradientE
         )
     if method.family == "default":  # what the memory would build from the model that it meets
         (model,) = fresh_draws(make_model, 1, derive_seed(cell.seed))
-        choice = EmbeddingChoice(None, cell.seed)
-        built: GradientEmbedding = choice.resolve(SimpleNamespace(model=model), cell.memory_size)
+        kind = getattr(BASELINES.get(cell.method), "default_embedding", None)
+        built: GradientEmbedding = EmbeddingChoice(kind, cell.seed).resolve(
+            SimpleNamespace(model=model), cell.memory_size
+        )
         return built
     return None
 
 
 def make_buffer(cell: Cell, embedding: GradientEmbedding | None) -> Any:
     """A new, empty buffer for a cell."""
-    size, seed, method = cell.memory_size, cell.seed, METHODS[cell.method]
-    mode: Any = cell.mode
-    if method.family in ("last-layer", "projection"):
+    size, seed, name = cell.memory_size, cell.seed, cell.method
+    if name in AVALANCHES:
+        return AVALANCHES[name](size)
+    if name in BASELINES:
+        make: Any = BASELINES[name]
+        if embedding is not None:
+            return make(size, embedding, seed=seed)
+        return make(size) if make is SlidingWindowBuffer else make(size, seed=seed)
+    options: dict[str, Any] = {"embedding": embedding, "seed": seed}
+    if METHODS[name].family != "default":
+        options["mode"] = cell.mode
+    if METHODS[name].family in ("last-layer", "projection"):
         # One chunk: an experience is taken in at once, as in the paper, whatever its size.
-        return GradientMatchingBuffer(size, embedding, mode=mode, chunk_size=sys.maxsize)
-    if method.family == "default":
-        options: dict[str, Any] = {"target": "balanced"} if cell.method == "gmc-balanced" else {}
-        return GradientMatchingBuffer(size, embedding, seed=seed, **options)
-    if cell.method == "gmc-local":
-        return GradientMatchingBuffer(size, "local", mode=mode, seed=seed)
-    if cell.method == "reservoir":
-        return ReservoirSamplingBuffer(size)
-    make = getattr(baselines, method.buffer)
-    return make(size) if make is SlidingWindowBuffer else make(size, seed=seed)
+        options["chunk_size"] = sys.maxsize
+    if name == "gmc-local":
+        options["embedding"] = "local"
+    if name == "gmc-balanced":
+        options["target"] = "balanced"
+    return GradientMatchingBuffer(size, **options)
+
+
+class TrainedHerding(HerdingSelectionStrategy):
+    """Avalanche's herding, by the features of the model that it is shown."""
+
+    def __init__(self) -> None:
+        """The model is not known yet."""
+
+    def make_sorted_indices(self, strategy: Any, data: Any) -> list[int]:
+        """As Avalanche does; the model's mode is as before."""
+        if not hasattr(self, "feature_extractor"):
+            *_, layer, _ = (name for name, _ in strategy.model.named_children())
+            super().__init__(strategy.model, layer)
+        was_training = strategy.model.training
+        indices: list[int] = super().make_sorted_indices(strategy, data)
+        strategy.model.train(was_training)
+        return indices
+
+
+AVALANCHES: dict[str, Callable[[int], ExemplarsBuffer]] = {
+    "reservoir": ReservoirSamplingBuffer,
+    "avalanche-class-balanced": ClassBalancedBuffer,
+    "avalanche-experience-balanced": ExperienceBalancedBuffer,
+    "avalanche-herding": lambda size: ParametricBuffer(size, "class", TrainedHerding()),
+}
+"""Avalanche's own memories."""
 
 
 class SharedEmbedding(GradientEmbedding):

@@ -39,9 +39,11 @@ from benchmarks.grid.selection import (
 from benchmarks.grid.training import (
     PlayedBackBuffer,
     Recipe,
+    Stopwatch,
     accuracy,
     in_precision,
     train_gdumb,
+    train_gdumb_through,
     train_replay,
 )
 from benchmarks.streams.opening import Stream, open_stream
@@ -124,7 +126,7 @@ def measure(cell: Cell, stream: Stream, selected: Selected | None) -> dict[str, 
         row["class_counts_per_experience"] = stream.class_counts()
     elif paradigm == "replay":
         row.update(measure_replay(cell, stream, selected))
-    elif selected is not None:
+    else:
         row.update(measure_gdumb(cell, stream, selected))
     return row
 
@@ -152,20 +154,25 @@ def score(model: torch.nn.Module, stream: Stream, precision: str) -> float:
     return sum(accuracies) / len(accuracies)
 
 
-def measure_gdumb(cell: Cell, stream: Stream, selected: Selected) -> dict[str, object]:
+def measure_gdumb(cell: Cell, stream: Stream, selected: Selected | None) -> dict[str, object]:
     """Train from scratch on the last memory, or on each where that is asked for."""
     experiences = list(stream.benchmark.train_stream)
     recipe = recipe_of(cell, stream)
-    accuracies = []
-    start = time.perf_counter()
-    for index in selected.steps:
-        model = train_gdumb(recipe, experiences[index], selected.memories[index], index=index)
+    accuracies, start, stopwatch = [], time.perf_counter(), Stopwatch()
+    if selected is None:
+        policy = make_buffer(cell, None)
+        model = train_gdumb_through(recipe, experiences, policy, stopwatch)
         accuracies.append(score(model, stream, cell.precision))
+        selected = Selected({0: memory_of(policy)}, stopwatch.seconds)
+    else:
+        for index in selected.steps:
+            model = train_gdumb(recipe, experiences[index], selected.memories[index], index=index)
+            accuracies.append(score(model, stream, cell.precision))
     return {
         **selected.columns(stream.num_classes),
         "accuracy": accuracies[-1],
         "accuracy_per_experience": accuracies if needs_all(cell) else None,
-        "training_seconds": time.perf_counter() - start,
+        "training_seconds": time.perf_counter() - start - stopwatch.seconds,
     }
 
 
@@ -179,7 +186,7 @@ def measure_replay(cell: Cell, stream: Stream, selected: Selected | None) -> dic
         if each:
             accuracies.append(score(model, stream, cell.precision))
 
-    start = time.perf_counter()
+    start, stopwatch = time.perf_counter(), Stopwatch()
     policy: Any
     if selected is None:
         policy = make_buffer(cell, None)
@@ -187,11 +194,11 @@ def measure_replay(cell: Cell, stream: Stream, selected: Selected | None) -> dic
         memories = [selected.memories[index] for index in selected.steps]
         policy = PlayedBackBuffer(cell.memory_size, memories, weighted=cell.weighted)
     recipe = recipe_of(cell, stream)
-    model = train_replay(recipe, stream.benchmark.train_stream, policy, evaluate)
-    seconds = time.perf_counter() - start
-    columns = (selected or Selected({0: memory_of(policy)})).columns(stream.num_classes)
+    model = train_replay(recipe, stream.benchmark.train_stream, policy, evaluate, stopwatch)
+    seconds = time.perf_counter() - start - stopwatch.seconds
+    selected = selected or Selected({0: memory_of(policy)}, stopwatch.seconds)
     return {
-        **columns,
+        **selected.columns(stream.num_classes),
         "accuracy": accuracies[-1] if each else score(model, stream, cell.precision),
         "accuracy_per_experience": accuracies if each else None,
         "training_seconds": seconds,

@@ -18,7 +18,6 @@ from typing import Any
 
 import torch
 
-from avalanche_gmc.buffers.base import OwningBuffer
 from avalanche_gmc.exemplars.values import digest
 from avalanche_gmc.initialization import derive_seed, fresh_draws, seeded
 from benchmarks.files import read_sealed, write_sealed
@@ -116,12 +115,9 @@ def needs_all(cell: Cell) -> bool:
 
 
 def update(buffer: Any, experience: Any, strategy: Any, seed: int) -> None:
-    """Show an experience to a buffer; stock buffers draw from the global generators."""
+    """Show an experience to a buffer; Avalanche's draw from the global generators."""
     with seeded(seed):
-        if isinstance(buffer, OwningBuffer):
-            buffer.update_from_dataset(experience.dataset, strategy)
-        else:
-            buffer.update_from_dataset(experience.dataset)
+        buffer.post_adapt(strategy, experience)
 
 
 def memory_of(buffer: Any) -> Memory:

@@ -9,6 +9,7 @@ Shapes: N examples, n exemplars.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from typing import Any
 
 import torch
 from avalanche.benchmarks.utils import AvalancheDataset
-from avalanche.training.plugins import EvaluationPlugin
+from avalanche.training.plugins import EvaluationPlugin, SupervisedPlugin
 from avalanche.training.storage_policy import ExemplarsBuffer
 from torch import Tensor, nn
 
@@ -105,6 +106,26 @@ class InPrecision:
         return outputs.float()
 
 
+class Stopwatch(SupervisedPlugin):
+    """Seconds that a strategy spends on its memory: from this plugin's turn to the next event."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seconds = 0.0
+        self._start = 0.0
+
+    def after_train_dataset_adaptation(self, strategy: Any, **kwargs: Any) -> None:
+        """GDumb updates its memory now."""
+        self._start = time.perf_counter()
+
+    def before_training_exp(self, strategy: Any, **kwargs: Any) -> None:
+        """GDumb's memory is ready."""
+        self.seconds += time.perf_counter() - self._start
+
+    after_training_exp = after_train_dataset_adaptation  # the same for replay
+    after_training = before_training_exp
+
+
 class GDumb(InPrecision, CoresetGDumb):
     """GDumb in the precision of a recipe."""
 
@@ -158,18 +179,41 @@ def train_gdumb(recipe: Recipe, experience: Any, memory: Memory, *, index: int) 
     return model
 
 
+def train_gdumb_through(
+    recipe: Recipe, stream: Sequence[Any], policy: ExemplarsBuffer, stopwatch: Stopwatch
+) -> nn.Module:
+    """The model after GDumb through the whole stream, for memories that look at the model.
+
+    At each experience the memory is updated, by the model of the last training, then trained on.
+    """
+    strategy = GDumb(
+        **recipe.strategy_options(0),
+        mem_size=policy.max_size,
+        storage_policy=policy,
+        init="same",
+        plugins=[stopwatch],
+    )
+    strategy.precision = recipe.precision
+    with seeded(derive_seed(recipe.seed, 0, 1)):
+        for experience in stream:
+            strategy.train(experience)
+    model: nn.Module = strategy.model
+    return model
+
+
 def train_replay(
     recipe: Recipe,
     stream: Sequence[Any],
     policy: ExemplarsBuffer,
     after_each: Callable[[nn.Module], None],
+    stopwatch: Stopwatch | None = None,
 ) -> nn.Module:
     """The model after training through the whole stream with experience replay.
 
     :param policy: updated after each experience, replayed during the following ones.
     :param after_each: called with the model after each experience.
     """
-    options = recipe.strategy_options(0)
+    options = recipe.strategy_options(0) | {"plugins": [stopwatch] if stopwatch else None}
     factor = recipe.memory_factor
     if factor is not None:
         # Loss and factor times loss, scaled to parts that add up to 1, which Adam does not notice.

@@ -119,7 +119,6 @@ def test_papers_grid_is_complete():
         (["gdumb", "--train-fraction", "1.5"], "--train-fraction: must lie in"),
         (["gdumb", "--shard", "5/4"], "'5/4' is not I/K"),
         (["gdumb", "--shard", "0/4"], "'0/4' is not I/K"),
-        (["gdumb", "--methods", "gmc-local"], "follows the model being trained"),
         (["gdumb", "--target", "label"], "name it with --csv"),
         (["gdumb", "--csv", "no-such.csv"], "--csv needs --target"),
         (["gdumb", "--csv", "no-such.csv", "--target", "y"], "cannot be read"),

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -18,6 +19,7 @@ from benchmarks.data import datasets
 from benchmarks.grid import runner, selection, workers
 from benchmarks.grid.buffers import make_buffer, make_embedding
 from benchmarks.grid.cells import make_cells, make_groups
+from benchmarks.grid.methods import METHODS
 from benchmarks.grid.rows import ResultsFile, numbers, write_rows
 from benchmarks.grid.training import accuracy
 from benchmarks.streams.opening import csv_stream_name, open_stream
@@ -358,6 +360,35 @@ def test_runs_go_to_a_folder_of_the_users_by_default(tmp_path, monkeypatch):
     options = ["--methods", "reservoir", "--memory-sizes", "10", "--seeds", "0", "--epochs", "1"]
     assert main(["run", "gdumb", "--streams", "digits", *options]) == 0
     assert len(ResultsFile(tmp_path / "results/gdumb.csv").rows()) == 1
+
+
+@pytest.mark.parametrize("experiment", ["rivals", "rivals-replay"])
+def test_every_method_can_be_named(tmp_path, experiment):
+    """Those that look at the model get the one of the last training, and their time is told."""
+    options = {"epochs": 2, "train_fraction": 0.3}
+    cells = make_cells(experiment, ["digits"], list(METHODS), [30], [0], **options)
+    rows = run_here(cells, tmp_path)
+    assert {row["method"] for row in rows} == set(METHODS)
+    for row in rows:
+        assert sum(numbers(row["class_counts"])) == 30, row["method"]
+        assert float(row["selection_seconds"]) > 0 and float(row["training_seconds"]) > 0
+        assert 0 <= float(row["accuracy"]) <= 1
+
+
+def test_avalanches_herding_sees_the_trained_model_and_leaves_its_mode():
+    (cell,) = make_cells("rivals", ["digits"], ["avalanche-herding"], [20], [0])
+    stream = open_stream("digits", train_fraction=0.3)
+    model = stream.make_model().train()
+    buffer, data = make_buffer(cell, None), stream.benchmark.train_stream[0].dataset
+    strategy = SimpleNamespace(model=model, device="cpu", eval_mb_size=50)
+    buffer.post_adapt(strategy, stream.benchmark.train_stream[0])
+    assert model.training and len(buffer.buffer) == 20
+    for label in {int(target) for target in data.targets}:
+        inputs = torch.stack([x for x, y, *_ in data if int(y) == label])
+        with torch.no_grad():
+            features = model[:-1](inputs)
+        first = inputs[(features - features.mean(0)).square().sum(1).argmin()]
+        assert torch.equal(next(x for x, y, *_ in buffer.buffer if int(y) == label), first)
 
 
 def test_default_memory_of_the_library_runs_in_the_grid(tmp_path):

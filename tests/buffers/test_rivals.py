@@ -13,7 +13,7 @@ from avalanche.benchmarks.utils import AvalancheDataset
 from avalanche.benchmarks.utils.data_attribute import DataAttribute
 from hypothesis import given
 from hypothesis import strategies as st
-from small_streams import dataset, mlp
+from small_streams import class_incremental, dataset, mlp, run
 from torch.nn import functional
 from torch.utils.data import TensorDataset
 
@@ -34,6 +34,7 @@ from avalanche_gmc.buffers.baselines.geometry import layer_features
 from avalanche_gmc.buffers.baselines.k_center import k_center
 from avalanche_gmc.embedding import LastLayerEmbedding, LocalEmbedding, RandomProjectionEmbedding
 from avalanche_gmc.initialization import derive_seed
+from avalanche_gmc.plugins import CoresetGDumbPlugin, CoresetReplayPlugin
 
 CLASSES = 6
 UPDATES = [([0, 1], 40), ([2, 3], 50), ([1, 4], 30), ([0], 1), ([5, 2], 35)]
@@ -352,3 +353,13 @@ def test_every_rival_takes_a_size_and_a_seed_and_names_its_source(name):
     else:
         assert rule(3, seed=1).max_size == 3
         assert re.search(r"\(.*20\d\d", inspect.getdoc(rule))
+
+
+@pytest.mark.parametrize("name", BASELINES)
+@pytest.mark.parametrize("plugin", [CoresetReplayPlugin, CoresetGDumbPlugin])
+def test_rivals_can_be_given_to_the_plugins(name, plugin):
+    policy = BASELINES[name](9)
+    model = mlp(CLASSES)
+    run(plugin(9, storage_policy=policy), class_incremental(), model=model)
+    assert len(policy.buffer) == 9
+    assert all(bool(parameter.isfinite().all()) for parameter in model.parameters())
