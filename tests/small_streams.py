@@ -14,6 +14,7 @@ from avalanche.benchmarks import (
 )
 from avalanche.benchmarks.utils import AvalancheDataset, _make_taskaware_classification_dataset
 from avalanche.training import Naive
+from avalanche.training.plugins import SupervisedPlugin
 from avalanche.training.storage_policy import ExemplarsBuffer
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
@@ -87,11 +88,41 @@ def run(plugin: Any, stream: Any, *others: Any, seed: int = 3, **options: Any) -
     """The parameters after a run over a stream, with the plugin after the others."""
     torch.manual_seed(seed)
     model = options.pop("model", None) or mlp()
-    strategy = naive(model, *others, plugin, **options)
+    trained = train(naive(model, *others, plugin, **options), stream)
+    assert trained is model
+    return parameters(model)
+
+
+def train(strategy: Any, stream: Any) -> nn.Module:
+    """The model after a run over a stream."""
     for experience in stream:
         strategy.train(experience)
-    assert strategy.model is model
-    return parameters(model)
+    model: nn.Module = strategy.model
+    return model
+
+
+class Recorder(SupervisedPlugin):
+    """Keeps what `look(strategy)` says each time that a hook is called."""
+
+    def __init__(self, hook: str, look: Callable[[Any], Any]) -> None:
+        super().__init__()
+        self.values: list[Any] = []
+        self._look = look
+        setattr(self, hook, self._record)
+
+    def _record(self, strategy: Any, **kwargs: Any) -> None:
+        self.values.append(self._look(strategy))
+
+
+class StartRecorder(Recorder):
+    """The same at the start of each training."""
+
+    def __init__(self, look: Callable[[Any], Any]) -> None:
+        super().__init__("before_training_epoch", look)
+
+    def _record(self, strategy: Any, **kwargs: Any) -> None:
+        if strategy.clock.train_exp_epochs == 0:
+            super()._record(strategy)
 
 
 def stacked(data: AvalancheDataset, size: int | None = None) -> tuple[Tensor, Tensor]:

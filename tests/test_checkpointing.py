@@ -14,7 +14,16 @@ import torch
 from avalanche import checkpointing as avalanche_checkpointing
 from avalanche.training.plugins import EWCPlugin, LRSchedulerPlugin
 from avalanche.training.storage_policy import ReservoirSamplingBuffer
-from small_streams import FirstComeBuffer, class_incremental, mlp, naive, online, parameters, uneven
+from small_streams import (
+    FirstComeBuffer,
+    class_incremental,
+    mlp,
+    naive,
+    online,
+    parameters,
+    train,
+    uneven,
+)
 from torch import nn
 from torch.optim.lr_scheduler import StepLR
 
@@ -55,23 +64,18 @@ def strategy_with(plugin, policy):
 @pytest.mark.parametrize("plugin", PLUGINS.values(), ids=PLUGINS)
 def test_a_resumed_run_ends_where_an_uninterrupted_one_does(plugin, policy, tmp_path):
     torch.manual_seed(7)
-    whole = strategy_with(plugin, policy)
-    for experience in class_incremental():
-        whole.train(experience)
+    whole = train(strategy_with(plugin, policy), class_incremental())
 
     torch.manual_seed(7)
     first = strategy_with(plugin, policy)
-    for experience in class_incremental()[:2]:
-        first.train(experience)
+    train(first, class_incremental()[:2])
     save_checkpoint(first, tmp_path / "state")
 
     torch.manual_seed(99)  # the generators come back with the checkpoint
     second, done = maybe_load_checkpoint(strategy_with(plugin, policy), tmp_path / "state")
     assert done == 2
-    for experience in class_incremental()[done:]:
-        second.train(experience)
-    assert torch.equal(parameters(second.model), parameters(whole.model))
-    assert not torch.equal(parameters(first.model), parameters(whole.model))
+    assert torch.equal(parameters(train(second, class_incremental()[done:])), parameters(whole))
+    assert not torch.equal(parameters(first.model), parameters(whole))
 
 
 def test_an_online_run_resumes_and_finds_the_end(tmp_path):
@@ -79,16 +83,12 @@ def test_an_online_run_resumes_and_finds_the_end(tmp_path):
         plugin = CoresetGDumbPlugin(12, FirstComeBuffer(12, uneven), train_on="last")
         return naive(mlp(), plugin)
 
-    whole, first = fresh(), fresh()
-    for experience in online():
-        whole.train(experience)
-    for experience in list(online())[:3]:
-        first.train(experience)
+    first = fresh()
+    train(first, list(online())[:3])
     save_checkpoint(first, tmp_path / "state")
     second, done = maybe_load_checkpoint(fresh(), tmp_path / "state")
-    for experience in list(online())[done:]:
-        second.train(experience)
-    assert torch.equal(parameters(second.model), parameters(whole.model))
+    resumed = parameters(train(second, list(online())[done:]))
+    assert torch.equal(resumed, parameters(train(fresh(), online())))
 
 
 def test_without_a_file_the_strategy_stays(tmp_path):

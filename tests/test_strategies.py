@@ -7,7 +7,7 @@ import torch
 from avalanche.training import Replay
 from avalanche.training.plugins import GDumbPlugin, SupervisedPlugin
 from avalanche.training.storage_policy import ClassBalancedBuffer, ExperienceBalancedBuffer
-from small_streams import FirstComeBuffer, class_incremental, mlp, naive, parameters, uneven
+from small_streams import FirstComeBuffer, class_incremental, mlp, naive, parameters, train, uneven
 from torch import nn
 
 from avalanche_gmc.buffers import GradientMatchingBuffer
@@ -29,9 +29,7 @@ def make(strategy, **options):
 
 def trained(strategy, seed=0):
     torch.manual_seed(seed)
-    for experience in class_incremental():
-        strategy.train(experience)
-    return parameters(strategy.model)
+    return parameters(train(strategy, class_incremental()))
 
 
 def test_gdumb_is_naive_with_the_plugin():

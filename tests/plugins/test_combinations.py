@@ -8,18 +8,27 @@ import pytest
 import torch
 from avalanche.benchmarks.utils.data_attribute import DataAttribute
 from avalanche.training import Naive
-from avalanche.training.plugins import GDumbPlugin, ReplayPlugin, SupervisedPlugin
+from avalanche.training.plugins import (
+    EWCPlugin,
+    GDumbPlugin,
+    LwFPlugin,
+    ReplayPlugin,
+    SupervisedPlugin,
+)
 from avalanche.training.storage_policy import ReservoirSamplingBuffer
 from small_streams import (
     FEATURES,
     FirstComeBuffer,
+    Recorder,
     class_incremental,
     dataset,
     mlp,
     naive,
     parameters,
+    run,
     stream_of,
     task_free,
+    train,
     uneven,
 )
 from torch import nn
@@ -64,6 +73,21 @@ def test_two_plugins_that_choose_the_data_are_refused_before_training(pair, swap
     assert torch.equal(parameters(strategy.model), before)
 
 
+@pytest.mark.parametrize("plugin", [replay, gdumb])
+@pytest.mark.parametrize("other", [lambda: LwFPlugin(), lambda: EWCPlugin(0.4)], ids=["LwF", "EWC"])
+def test_penalties_compose_in_any_order(other, plugin):
+    """Whoever comes first, the penalty is there and the weights are."""
+    results = []
+    for swapped in (False, True):
+        torch.manual_seed(0)
+        plugins = [other(), plugin()]
+        strategy = naive(mlp(), *(reversed(plugins) if swapped else plugins))
+        results.append(parameters(train(strategy, class_incremental())))
+    torch.testing.assert_close(*results)
+    plain = run(plugin(), class_incremental(), seed=0)
+    assert not torch.allclose(results[0], plain, atol=1e-4)
+
+
 class OtherData(SupervisedPlugin):
     """A plugin that nobody knows, with data of its own."""
 
@@ -77,10 +101,8 @@ class OtherData(SupervisedPlugin):
 def test_other_data_in_the_place_of_the_memory_are_noticed():
     with pytest.raises(ValueError, match="replaced the data that CoresetGDumbPlugin chose"):
         naive(mlp(), gdumb(), OtherData()).train(class_incremental()[0])
-    strategy = naive(mlp(), replay(), OtherData())
     with pytest.raises(ValueError, match="put in the place of the loader of CoresetReplayPlugin"):
-        for experience in class_incremental():
-            strategy.train(experience)
+        train(naive(mlp(), replay(), OtherData()), class_incremental())
 
 
 @pytest.mark.parametrize("plugin", [replay, gdumb])
@@ -97,10 +119,7 @@ def test_a_further_data_attribute_is_not_taken_for_weights(plugin):
     results = []
     for attributes in ((), ("age",)):
         torch.manual_seed(0)
-        strategy = naive(mlp(), plugin())
-        for experience in stream(*attributes):
-            strategy.train(experience)
-        results.append(parameters(strategy.model))
+        results.append(parameters(train(naive(mlp(), plugin()), stream(*attributes))))
     assert torch.equal(*results)
 
 
@@ -113,18 +132,9 @@ class Favouring(Naive):
         self.dataloader = DataLoader(self.adapted_dataset, batch_size=6, sampler=sampler)
 
 
-class Seen(SupervisedPlugin):
-    def __init__(self):
-        super().__init__()
-        self.rows = []
-
-    def before_forward(self, strategy, **kwargs):
-        self.rows += strategy.mb_x.tolist()
-
-
 @pytest.mark.parametrize("weigh", [None, uneven])
 def test_gdumb_keeps_the_sampler_of_a_strategy(weigh):
-    model, seen = mlp(), Seen()
+    model, seen = mlp(), Recorder("before_forward", lambda s: s.mb_x.tolist())
     strategy = Favouring(
         model=model,
         optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
@@ -133,9 +143,10 @@ def test_gdumb_keeps_the_sampler_of_a_strategy(weigh):
     )
     experience = class_incremental()[0]
     strategy.train(experience)
-    assert len(seen.rows) == 30
+    rows = [tuple(row) for rows in seen.values for row in rows]
+    assert len(rows) == 30
     favoured = [experience.dataset[i][0].tolist() for i in range(3)]
-    assert {tuple(row) for row in seen.rows} == {tuple(row) for row in favoured}
+    assert set(rows) == {tuple(row) for row in favoured}
 
 
 class OfDicts(Naive):
@@ -169,9 +180,7 @@ def test_minibatches_may_be_dicts(plugin):
         parts = [dataset([2 * t, 2 * t + 1], 20, seed=t) for t in range(3)]
         for part in parts:
             part.collate_fn = collate
-        for experience in stream_of(*parts):
-            strategy.train(experience)
-        return parameters(model)
+        return parameters(train(strategy, stream_of(*parts)))
 
     assert torch.equal(trained(OfDicts, as_dict), trained(Naive, default_collate))
 
@@ -249,10 +258,8 @@ def test_the_check_before_training_changes_nothing():
         torch.manual_seed(0)
         plugin = CoresetReplayPlugin(12)
         plugin._rehearsed = not rehearsed
-        strategy = naive(mlp(middle=nn.BatchNorm1d(8)), plugin)
-        for experience in class_incremental():
-            strategy.train(experience)
-        results += [parameters(strategy.model), plugin.storage_policy.target]
+        model = train(naive(mlp(middle=nn.BatchNorm1d(8)), plugin), class_incremental())
+        results += [parameters(model), plugin.storage_policy.target]
     assert torch.equal(results[0], results[2])
     assert torch.equal(results[1], results[3])
 
@@ -260,9 +267,7 @@ def test_the_check_before_training_changes_nothing():
 def unread(plugin):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        strategy = naive(mlp(), plugin)
-        for experience in class_incremental():
-            strategy.train(experience)
+        train(naive(mlp(), plugin), class_incremental())
     return [str(w.message) for w in caught if "ignores the weights" in str(w.message)]
 
 

@@ -14,11 +14,14 @@ from avalanche.training.plugins import LRSchedulerPlugin, SupervisedPlugin
 from small_streams import (
     FEATURES,
     FirstComeBuffer,
+    Recorder,
+    StartRecorder,
     class_incremental,
     mlp,
     naive,
     parameters,
     run,
+    train,
 )
 from torch import nn
 from torch.optim.lr_scheduler import StepLR
@@ -82,8 +85,7 @@ def test_a_training_loop_of_the_users_is_kept():
     strategy = naive(mlp(), CoresetGDumbPlugin(10, FirstComeBuffer(10)))
     calls, plain = [], strategy._train_exp
     own = strategy._train_exp = lambda *args, **kwargs: (calls.append(1), plain(*args, **kwargs))
-    for experience in class_incremental():
-        strategy.train(experience)
+    train(strategy, class_incremental())
     assert len(calls) == 3
     assert strategy._train_exp is own
 
@@ -106,14 +108,19 @@ def growing():
     return WithToken(IncrementalClassifier(FEATURES, initial_out_features=2))
 
 
+def starts():
+    """The parameters at the start of each training, by name."""
+    return StartRecorder(lambda s: {n: p.clone() for n, p in s.model.state_dict().items()})
+
+
 @pytest.mark.parametrize("make", [WithToken, growing])
 def test_a_factory_draws_what_no_module_does(make):
     def trained(seed):
         torch.manual_seed(0)
         plugin = CoresetGDumbPlugin(20, FirstComeBuffer(20), seed=seed, model_factory=make)
-        starts = Starts()
-        end = run(plugin, class_incremental(), starts, model=make())
-        return starts.taken, end
+        recorder = starts()
+        end = run(plugin, class_incremental(), recorder, model=make())
+        return recorder.values, end
 
     (first, end), (again, end_again), (other, _) = trained(0), trained(0), trained(1)
     assert torch.equal(end, end_again)
@@ -125,9 +132,7 @@ def test_a_factory_draws_what_no_module_does(make):
 
 def test_the_default_memory_draws_from_the_factory_too():
     plugin = CoresetGDumbPlugin(12, model_factory=WithToken)
-    strategy = naive(WithToken(), plugin, train_epochs=1)
-    for experience in class_incremental():
-        strategy.train(experience)
+    train(naive(WithToken(), plugin, train_epochs=1), class_incremental())
     assert isinstance(plugin.storage_policy, GradientMatchingBuffer)
     assert len(plugin.storage_policy.buffer) == 12
 
@@ -148,28 +153,15 @@ def test_a_factory_of_other_models_is_refused_and_changes_nothing():
     assert torch.equal(parameters(model), before)
 
 
-class Starts(SupervisedPlugin):
-    """Remembers the parameters at the start of each training."""
-
-    def __init__(self):
-        super().__init__()
-        self.taken = []
-
-    def before_training_epoch(self, strategy, **kwargs):
-        if strategy.clock.train_exp_epochs == 0:
-            state = strategy.model.state_dict().items()
-            self.taken.append({name: tensor.clone() for name, tensor in state})
-
-
 def test_a_pretrained_model_returns_to_its_weights_with_a_fresh_head():
-    model, starts = mlp(), Starts()
+    model, recorder = mlp(), starts()
     pretrained = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     plugin = CoresetGDumbPlugin(
         12, FirstComeBuffer(12), model_factory=Redrawn(model, only="3"), seed=1
     )
-    run(plugin, class_incremental(), starts, model=model)
-    assert len(starts.taken) == 3
-    for start in starts.taken:
+    run(plugin, class_incremental(), recorder, model=model)
+    assert len(recorder.values) == 3
+    for start in recorder.values:
         assert torch.equal(start["0.weight"], pretrained["0.weight"])
         assert not torch.equal(start["3.weight"], pretrained["3.weight"])
 
@@ -212,20 +204,17 @@ def test_frozen_parameters_of_a_growing_model_stay(factory):
 
 def test_parameter_groups_that_are_added_later_have_their_schedule_too():
     model = mlp()
-    rates = []
-
-    class Rates(SupervisedPlugin):
-        def before_training_epoch(self, strategy, **kwargs):
-            rates.append([group["lr"] for group in strategy.optimizer.param_groups])
-
+    rates = Recorder(
+        "before_training_epoch", lambda s: [group["lr"] for group in s.optimizer.param_groups]
+    )
     optimizer = torch.optim.SGD(model[0].parameters(), lr=0.1)
     scheduler = LRSchedulerPlugin(StepLR(optimizer, 1, gamma=0.5))
     plugin = CoresetGDumbPlugin(10, FirstComeBuffer(10), init="same")
-    strategy = naive(model, Rates(), scheduler, plugin, optimizer=optimizer)
+    strategy = naive(model, rates, scheduler, plugin, optimizer=optimizer)
     stream = class_incremental()
     strategy.train(stream[0])
     extra = nn.Parameter(torch.zeros(1))
     optimizer.add_param_group({"params": [extra], "lr": 0.8})
     strategy.train(stream[1])
     strategy.train(stream[2])
-    assert rates == [[0.1], [0.05], [0.1, 0.8], [0.05, 0.4], [0.1, 0.8], [0.05, 0.4]]
+    assert rates.values == [[0.1], [0.05], [0.1, 0.8], [0.05, 0.4], [0.1, 0.8], [0.05, 0.4]]
