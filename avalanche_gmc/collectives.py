@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import torch
@@ -40,13 +39,11 @@ class Traffic:
     :param calls: how many collective operations it took part in.
     :param bytes: how many bytes it handed to them.
     :param rounds: how many rounds of a pursuit these were for.
-    :param steps: the bytes by what they were for.
     """
 
     calls: int = 0
     bytes: int = 0
     rounds: int = 0
-    steps: Counter[str] = field(default_factory=Counter)
 
     def __str__(self) -> str:
         return f"{self.rounds} rounds, {self.calls} collectives, {self.bytes:,} bytes"
@@ -207,7 +204,6 @@ class Ranks(OneRank):
             return
         self.traffic.calls += 1
         self.traffic.bytes += sent.nbytes
-        self.traffic.steps[step] += sent.nbytes
         try:
             operation()
         except RuntimeError as error:

@@ -6,9 +6,9 @@ transform; the source's transform groups (plain and frozen, at every level of ne
 the copies again, so that ``.train()``, ``.eval()``, ``freeze_transforms()`` and
 ``replace_current_transform_group()`` mean for a replayed sample what they meant for the original.
 
-A transform that belongs to the leaf itself (``torchvision.datasets.MNIST(transform=...)``) is out
-of Avalanche's sight: such samples are stored as the leaf returns them, *after* that transform. Give
-random augmentations to Avalanche's transform groups, not to the leaf.
+Avalanche does not know a transform that belongs to the leaf itself
+(``torchvision.datasets.MNIST(transform=...)``): such samples are stored as the leaf returns them,
+*after* that transform. Give random augmentations to Avalanche's transform groups, not to the leaf.
 """
 
 from __future__ import annotations
@@ -44,7 +44,9 @@ def materialize(dataset: AvalancheDataset, indices: Sequence[int]) -> AvalancheD
     return Exemplars.copy_of(dataset, indices).dataset()
 
 
-def with_weights(dataset: AvalancheDataset, weights: float | Sequence[float]) -> AvalancheDataset:
+def with_weights(
+    dataset: AvalancheDataset, weights: float | Sequence[float] | torch.Tensor
+) -> AvalancheDataset:
     """Attach one weight per example: minibatches then read ``[x, y, ..., weights, task labels]``.
 
     Avalanche takes the last element of a minibatch for the task labels, hence the place. Weights

@@ -83,7 +83,7 @@ def _groups_key(groups: TransformGroups) -> tuple[Any, ...]:
     default = _transform_key(_default(transforms))
     keys = ((name, _transform_key(transform)) for name, transform in sorted(transforms.items()))
     if isinstance(transforms, defaultdict):
-        # Looking a group up in a defaultdict lists it: what equals the default says nothing.
+        # Reading a group of a defaultdict adds it, so groups equal to the default are left out.
         keys = ((name, key) for name, key in keys if key != default)
     return (type(groups), default, *keys)
 

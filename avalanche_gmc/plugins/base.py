@@ -3,7 +3,7 @@
 Avalanche computes ``loss += criterion(output, target)`` and lets plugins add to the loss just
 before and after. Right after the forward pass the strategy's criterion is replaced for *exactly one
 call*: the criterion is evaluated once, penalties (LwF, EWC) keep their place whatever the order of
-the plugins, and who uses the criterion elsewhere gets the plain one.
+the plugins, and any other use of the criterion gets the plain one.
 """
 
 from __future__ import annotations
@@ -13,25 +13,51 @@ from typing import TYPE_CHECKING, Any
 from avalanche.training.plugins import GDumbPlugin, ReplayPlugin, SupervisedPlugin
 from torch import Tensor
 
-from avalanche_gmc.plugins.weighted_loss import weighted_loss
+from avalanche_gmc.exemplars import with_weights
+from avalanche_gmc.plugins.policy import resolve_policy
+from avalanche_gmc.plugins.weighted_loss import check_criterion, memory_weights, weighted_loss
 
 if TYPE_CHECKING:
     from avalanche.training.templates import SupervisedTemplate
 
 
 class WeightedLossPlugin(SupervisedPlugin, supports_distributed=True):  # type: ignore[call-arg]
-    """Lets the weights of a minibatch enter the loss; base of the plugins of this package."""
+    """Lets the weights of a memory enter the loss; base of the plugins of this package.
+
+    :param mem_size: the number of exemplars.
+    :param storage_policy: any ``ExemplarsBuffer`` of that size; None for a
+        ``GradientMatchingBuffer`` with this seed and model factory.
+    """
 
     reads_weights = True
     """Tells a memory with weights that they are used."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self, mem_size: int, storage_policy: Any, seed: int = 0, model_factory: Any = None
+    ) -> None:
         super().__init__()
+        self.mem_size = mem_size
+        self.storage_policy = resolve_policy(mem_size, storage_policy, seed, model_factory)
         self._weighted = False
         self._weights: Tensor | None = None
 
+    @property
+    def _always_weighted(self) -> bool:
+        """Whether rows are weighted although the memory has no weights."""
+        return False
+
+    def _memory(self) -> Any:
+        """The memory as data to train on, with weights unless all rows count alike."""
+        weights = memory_weights(self.storage_policy)
+        self._weighted = self._always_weighted or weights is not None
+        if not self._weighted:
+            return self.storage_policy.buffer
+        return with_weights(self.storage_policy.buffer, 1.0 if weights is None else weights)
+
     def before_training(self, strategy: SupervisedTemplate, **kwargs: Any) -> None:
-        """Refuse a second plugin that chooses the data to train on."""
+        """Refuse a criterion without weights, and a second plugin that chooses the data."""
+        if self._always_weighted or getattr(self.storage_policy, "weights", None) is not None:
+            check_criterion(strategy._criterion)
         for other in strategy.plugins:
             if other is not self and isinstance(
                 other, (WeightedLossPlugin, ReplayPlugin, GDumbPlugin)

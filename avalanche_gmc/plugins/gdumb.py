@@ -6,13 +6,12 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 from avalanche_gmc.buffers.stream_end import Pieces
-from avalanche_gmc.exemplars import WEIGHTS, with_weights
+from avalanche_gmc.exemplars import WEIGHTS
 from avalanche_gmc.initialization import Factory
 from avalanche_gmc.plugins.base import WeightedLossPlugin
 from avalanche_gmc.plugins.loading import gathering
-from avalanche_gmc.plugins.policy import resolve_policy, update_memory
+from avalanche_gmc.plugins.policy import update_memory
 from avalanche_gmc.plugins.restart import Restart
-from avalanche_gmc.plugins.weighted_loss import check_criterion, memory_weights
 
 if TYPE_CHECKING:
     from avalanche.training.storage_policy import ExemplarsBuffer
@@ -68,12 +67,10 @@ class CoresetGDumbPlugin(WeightedLossPlugin, supports_distributed=True):  # type
         seed: int = 0,
         model_factory: Factory | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(mem_size, storage_policy, seed, model_factory)
         if train_on not in TRAIN_ON:
             raise ValueError(f"train_on must be one of {TRAIN_ON}, got {train_on!r}")
-        self.mem_size = mem_size
         self._restart = Restart(init, seed, model_factory)
-        self.storage_policy = resolve_policy(mem_size, storage_policy, seed, model_factory)
         self.train_on = train_on
         self._pieces = Pieces()
         self._num_experiences = 0
@@ -82,8 +79,6 @@ class CoresetGDumbPlugin(WeightedLossPlugin, supports_distributed=True):  # type
 
     def before_training(self, strategy: SupervisedTemplate, **kwargs: Any) -> None:
         super().before_training(strategy, **kwargs)
-        if getattr(self.storage_policy, "weights", None) is not None:
-            check_criterion(strategy._criterion)
         self._in_training = True
 
     def after_training(self, strategy: SupervisedTemplate, **kwargs: Any) -> None:
@@ -94,12 +89,7 @@ class CoresetGDumbPlugin(WeightedLossPlugin, supports_distributed=True):  # type
         # Policies may look at the model, which Avalanche would adapt (grow heads) only later.
         strategy.check_model_and_optimizer(**kwargs)
         update_memory(self.storage_policy, strategy)
-        weights = memory_weights(self.storage_policy)
-        memory = self.storage_policy.buffer
-        self._weighted = weights is not None
-        strategy.adapted_dataset = (
-            memory if weights is None else with_weights(memory, weights.tolist())
-        )
+        strategy.adapted_dataset = self._memory()
 
     def before_training_exp(self, strategy: SupervisedTemplate, **kwargs: Any) -> None:
         """Re-initialise, unless this experience is for curating only."""

@@ -1,4 +1,4 @@
-"""A loader's minibatches in its order, fetched a batch at a time, and their weights beside them.
+"""A loader's minibatches, each read at once instead of item by item, and their weights.
 
 The loader's class, samplers, collate function and the random numbers it draws stay as they are, but
 for one thing: in distributed training Avalanche would shuffle every epoch alike; here each epoch
@@ -35,8 +35,8 @@ def gathering(
 ) -> Any:
     """The minibatches of `loader`, in its order, and their weights in the attribute ``weights``.
 
-    Loaders of Avalanche and torch fetch a batch at a time from here on. Loaders that make their
-    minibatches in a way of their own go on as they are.
+    Loaders of Avalanche and torch read whole minibatches from here on. Loaders that make their
+    minibatches in a way of their own stay as they are.
 
     :param loader: any iterable of minibatches.
     :param share: the memory's part of the loss, see :func:`.weighted_loss.joint_weights`.

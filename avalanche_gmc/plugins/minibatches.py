@@ -1,4 +1,4 @@
-"""Minibatches of one or several datasets, fetched a batch at a time, and their weights.
+"""Minibatches of one or several datasets, each read at once, and their weights.
 
 Avalanche reads a minibatch item by item, about 15 µs each before any transform. Owned exemplars do
 not change, so a row of a :class:`_Part` that always reads the same is read once per experience and

@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING, Any
 from avalanche.benchmarks.utils.data_loader import ReplayDataLoader
 
 from avalanche_gmc.buffers.base import checked
-from avalanche_gmc.exemplars import with_weights
 from avalanche_gmc.plugins.base import WeightedLossPlugin
 from avalanche_gmc.plugins.loading import gathering
-from avalanche_gmc.plugins.policy import rehearse_update, resolve_policy, update_memory
-from avalanche_gmc.plugins.weighted_loss import check_criterion, memory_weights
+from avalanche_gmc.plugins.policy import rehearse_update, update_memory
 
 if TYPE_CHECKING:
     from avalanche.training.storage_policy import ExemplarsBuffer
@@ -69,24 +67,20 @@ class CoresetReplayPlugin(WeightedLossPlugin, supports_distributed=True):  # typ
         memory_share: str | float = "stream",
         seed: int = 0,
     ) -> None:
-        super().__init__()
+        super().__init__(mem_size, storage_policy, seed)
         for name, size in (("batch_size", batch_size), ("batch_size_mem", batch_size_mem)):
             if size is not None:
                 checked(name, size, least=1)
-        self.mem_size = mem_size
         self.batch_size = batch_size
         self.batch_size_mem = batch_size_mem
         self.task_balanced_dataloader = task_balanced_dataloader
-        self.storage_policy = resolve_policy(mem_size, storage_policy, seed)
         self.memory_share = _checked_share(memory_share)
         self._num_seen = len(self.storage_policy.buffer)
         self._rehearsed = False
 
-    def before_training(self, strategy: SupervisedTemplate, **kwargs: Any) -> None:
-        super().before_training(strategy, **kwargs)
-        has_weights = getattr(self.storage_policy, "weights", None) is not None
-        if has_weights or self.memory_share != "batch":
-            check_criterion(strategy._criterion)
+    @property
+    def _always_weighted(self) -> bool:
+        return self.memory_share != "batch"
 
     def before_training_exp(
         self,
@@ -99,16 +93,11 @@ class CoresetReplayPlugin(WeightedLossPlugin, supports_distributed=True):  # typ
         """Load minibatches of current data and memory."""
         self._check(strategy)
         self._weighted = False
-        memory = self.storage_policy.buffer
-        if len(memory) == 0:
+        if len(self.storage_policy.buffer) == 0:
             return
-        weights = memory_weights(self.storage_policy)
-        if weights is not None or self.memory_share != "batch":
-            memory = with_weights(memory, 1.0 if weights is None else weights.tolist())
-            self._weighted = True
         loader = ReplayDataLoader(
             strategy.adapted_dataset,
-            memory,
+            self._memory(),
             oversample_small_tasks=True,
             batch_size=self.batch_size or strategy.train_mb_size,
             batch_size_mem=self.batch_size_mem or strategy.train_mb_size,

@@ -120,10 +120,10 @@ def _warn_if_trained(model: nn.Module) -> None:
 
 
 class _SeededTraining:
-    """Stands in for a strategy's ``_train_exp`` for one call, in which a seed rules.
+    """Takes the place of a strategy's ``_train_exp`` for one call, and runs it under a seed.
 
     After an exception or Ctrl-C Avalanche calls no hook, so no hook could put the global generators
-    back. A ``with`` block around the loop does, however the loop ends.
+    back. A ``with`` block around the loop does, whether it ends or fails.
     """
 
     def __init__(self, strategy: SupervisedTemplate, seed: int) -> None:

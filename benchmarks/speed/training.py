@@ -3,7 +3,7 @@
     python -m benchmarks training-speed [--repeats 7] [--csv FILE]
 
 The paper's MLP (784-128-128-10), minibatches of 100, Avalanche's training loop, synthetic images:
-the smallest model of the paper, where everything around it weighs most.
+the smallest model of the paper, so that the time around the model counts most.
 
 - GDumb on images in tensors: stock, ours without weights, ours with weights.
 - Replay on images in tensors and on PIL images behind ToTensor and Normalize, 100 current and 100
@@ -12,8 +12,8 @@ the smallest model of the paper, where everything around it weighs most.
 
 The variants take turns, so that a change in the machine's speed meets them all. A step includes the
 loading of its minibatch, and the first epoch counts, in which ours reads its exemplars; each step
-counts with the median of its repeats. The clock is that of the process, which stands still while
-other programs run. Goals: weights add at most 3 % of stock's step, and ours is not slower than
+counts with the median of its repeats. Only the process's own time counts, not that of other
+programs. Goals: weights add at most 3 % of stock's step, and ours is not slower than
 stock.
 """
 

@@ -223,6 +223,9 @@ class Batches(list):
 class Probe(WeightedLossPlugin):
     """Weights for Naive itself, to look at the hooks alone."""
 
+    def __init__(self):
+        super().__init__(1, FirstComeBuffer(1))
+
     def before_training_exp(self, strategy, **kwargs):
         self._weighted = True
         strategy.dataloader = Batches(strategy.dataloader)
