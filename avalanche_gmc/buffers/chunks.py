@@ -16,7 +16,7 @@ from torch import Tensor
 
 from avalanche_gmc.buffers.class_sums import ClassSums
 from avalanche_gmc.buffers.memory import Stored, whole
-from avalanche_gmc.buffers.sharing import embed_part, of_all_ranks
+from avalanche_gmc.buffers.several_ranks import embed_part, of_all_ranks
 from avalanche_gmc.collectives import OneRank
 from avalanche_gmc.dictionary import Dictionary
 from avalanche_gmc.exemplars import Exemplars

@@ -14,7 +14,7 @@ from avalanche_gmc.buffers.chunks import chunks_of
 from avalanche_gmc.buffers.embedding_choice import EmbeddingChoice, EmbeddingName
 from avalanche_gmc.buffers.growing import extended, grown_for
 from avalanche_gmc.buffers.memory import Memory, whole
-from avalanche_gmc.buffers.sharing import (
+from avalanche_gmc.buffers.several_ranks import (
     compared_examples,
     embed_part,
     of_all_ranks,

@@ -26,7 +26,7 @@ import torch
 from avalanche_gmc.buffers.chunks import Chunk
 from avalanche_gmc.buffers.memory import Memory, Stored, concat_atoms
 from avalanche_gmc.buffers.own_span import in_own_span
-from avalanche_gmc.buffers.sharing import split
+from avalanche_gmc.buffers.several_ranks import split
 from avalanche_gmc.collectives import OneRank
 from avalanche_gmc.exemplars import Exemplars
 from avalanche_gmc.pursuit import Mode, orthogonal_matching_pursuit

@@ -9,6 +9,7 @@ from avalanche_gmc.initialization.drawing import (
     reset_in_place,
 )
 from avalanche_gmc.initialization.headless import Headless, growing_head
+from avalanche_gmc.initialization.isolation import derive_seed, plain_arithmetic, seeded
 from avalanche_gmc.initialization.modules import (
     named_tensors,
     parameter_shapes,
@@ -16,7 +17,6 @@ from avalanche_gmc.initialization.modules import (
     unwrapped,
 )
 from avalanche_gmc.initialization.redrawn import Redrawn
-from avalanche_gmc.initialization.surroundings import derive_seed, plain_arithmetic, seeded
 from avalanche_gmc.initialization.trained import looks_trained, warn_if_trained
 
 __all__ = [

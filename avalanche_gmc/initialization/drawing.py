@@ -10,6 +10,7 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
+from avalanche_gmc.initialization.isolation import derive_seed, plain_arithmetic, seeded
 from avalanche_gmc.initialization.modules import (
     frozen_tensors,
     named_tensors,
@@ -17,7 +18,6 @@ from avalanche_gmc.initialization.modules import (
     unwrapped,
 )
 from avalanche_gmc.initialization.redrawn import Redrawn
-from avalanche_gmc.initialization.surroundings import derive_seed, plain_arithmetic, seeded
 from avalanche_gmc.initialization.trained import warn_if_trained
 
 Factory = Callable[[], nn.Module]
