@@ -41,7 +41,7 @@ def summary(command: str) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code; 2 means that the input was at fault."""
+    """Run one command and return its exit code; 2 means that the input was wrong."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     if not arguments or arguments[0] in ("-h", "--help"):
         print("usage: python -m benchmarks <command> [options]\n")

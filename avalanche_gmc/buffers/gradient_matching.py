@@ -113,7 +113,7 @@ class GradientMatchingBuffer(OwningBuffer):
     def target(self) -> Tensor | None:
         """What the weighted memory shall match: D, float64; None before the first example.
 
-        With ``"local"``, at the last update's weights, the memory standing for the past.
+        With ``"local"``, at the last update's weights, with the memory in place of the past.
         """
         return self._memory.seen.target
 

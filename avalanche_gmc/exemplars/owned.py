@@ -49,7 +49,7 @@ def with_weights(
 ) -> AvalancheDataset:
     """Attach one weight per example: minibatches then read ``[x, y, ..., weights, task labels]``.
 
-    Avalanche takes the last element of a minibatch for the task labels, hence the place. Weights
+    Avalanche takes the last element of a minibatch for the task labels, so these stay last. Weights
     are float32 there. Weights already attached are replaced.
 
     :param dataset: any AvalancheDataset, left as it is.
@@ -125,8 +125,8 @@ class Exemplars:
     def concat(self, other: Exemplars) -> Exemplars:
         """These, then the others; the others' dataset decides class, collate function and group.
 
-        :raises ValueError: if their data attributes differ. Avalanche would drop, without a word,
-            an attribute that only one side has.
+        :raises ValueError: if their data attributes differ. Avalanche would drop, without
+            a warning, an attribute that only one side has.
         """
         if not len(other):
             return self

@@ -58,7 +58,7 @@ def lay_over(leaf: Any, levels: Levels) -> AvalancheDataset:
 
 
 def key(levels: Levels) -> tuple[Any, ...]:
-    """Equal for equal transforms; Avalanche's wrappers are opened, the rest goes by identity."""
+    """Equal for equal transforms; Avalanche's wrappers are opened, others compared by identity."""
     return tuple(_groups_key(groups) for level in levels for groups in level)
 
 

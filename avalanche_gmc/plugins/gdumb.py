@@ -35,8 +35,8 @@ class CoresetGDumbPlugin(WeightedLossPlugin, supports_distributed=True):  # type
     In a stream with several tasks Avalanche's loader balances the tasks in each minibatch; the
     weights act on top of that.
 
-    In distributed training all ranks must end with the same memory: a ``GradientMatchingBuffer``
-    sees to it, and so do policies that depend on nothing but the data and a seed of their own.
+    In distributed training all ranks must end with the same memory: true for a
+    ``GradientMatchingBuffer``, and for policies that depend only on the data and their own seed.
 
     :param mem_size: the number of exemplars.
     :param storage_policy: any ``ExemplarsBuffer`` of that size; a ``GradientMatchingBuffer`` by

@@ -71,7 +71,7 @@ def _has_stock(loader: Any, base: type, *methods: str) -> bool:
 
 
 def _gathering_avalanche(loader: MultiDatasetDataLoader, share: float | None) -> Any:
-    gathered = copy.copy(loader)  # of the same class: methods of a subclass stay in force
+    gathered = copy.copy(loader)  # of the same class: methods of a subclass are still used
     minibatches = Minibatches(loader.datasets, loader.loader_kwargs["collate_fn"], share)
     epochs = itertools.count(1)
 

@@ -42,8 +42,8 @@ class CoresetReplayPlugin(WeightedLossPlugin, supports_distributed=True):  # typ
     memory's part is estimated, at every share but "batch".
 
     In distributed training each rank draws `batch_size` and `batch_size_mem` rows of its part of
-    the data, and all ranks must end with the same memory: a ``GradientMatchingBuffer`` sees to it,
-    and so do policies that depend on nothing but the data and a seed of their own.
+    the data, and all ranks must end with the same memory: true for a
+    ``GradientMatchingBuffer``, and for policies that depend only on the data and their own seed.
 
     :param mem_size: the number of exemplars.
     :param batch_size: current rows per minibatch; the strategy's ``train_mb_size`` by default.

@@ -39,7 +39,7 @@ class Progress:
 
 @contextmanager
 def progress_bar(size: int, shown: bool | None) -> Iterator[Progress]:
-    """A bar on stderr, gone at the end, however that comes about.
+    """A bar on stderr, gone at the end, also after an error.
 
     :param size: n.
     :param shown: whether to show it; None does if stderr is a terminal, after ``DELAY`` seconds.

@@ -7,7 +7,7 @@ where picks on trial among a few candidates are mostly wrong, nothing beats it. 
 
 - in the precision of the atoms: the picks are right. Everything is NumPy's, whose matrix–vector
   products were two to four times as fast as torch's on the machine that was tried, and torch has
-  one thread meanwhile: the threads of two libraries would stand in each other's way.
+  one thread meanwhile: the threads of two libraries would slow each other down.
 - from a bfloat16 copy of the atoms, the best few again in the precision of the atoms: a third of
   the time on machines that calculate with bfloat16, and nearly always right. The picks are a guess
   that has to be verified. Products are torch's here.
@@ -241,6 +241,6 @@ def can_round(atoms: Dictionary) -> bool:
 
 
 def has_fast_bfloat16() -> bool:
-    """Whether the CPU multiplies bfloat16 numbers by itself, rather than by way of float32."""
+    """Whether the CPU multiplies bfloat16 numbers by itself, and not through float32."""
     asks = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
     return any(getattr(torch.cpu, ask, bool)() for ask in asks)

@@ -3,7 +3,7 @@
 Letters: n rows and columns, b columns added at once, W columns of a panel.
 
 Columns live in panels of W: panel p holds columns pW to (p+1)W, down to their diagonal block. That
-is n²/2 numbers instead of n², growth without copying, and blocks that matrix–matrix products like.
+is n²/2 numbers instead of n², growth without copying, and blocks for fast matrix–matrix products.
 The same storage serves a triangular factor R and the upper half of a symmetric matrix; turning one
 into the other takes no second matrix. Everything is float64 and on the CPU.
 """

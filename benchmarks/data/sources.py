@@ -30,7 +30,7 @@ IDX_FILES = (
 ZALANDO = "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/"
 OPENML_ELECTRICITY = "https://www.openml.org/api/v1/json/data/151"
 ELECTRICITY_COLUMNS = ("period", "nswprice", "nswdemand", "vicprice", "vicdemand", "transfer")
-# Long enough for a slow server, short enough that an offline machine falls through quickly.
+# Long enough for a slow server, short enough that an offline machine soon tries the next source.
 CONNECT_SECONDS = 10.0
 
 pooch.get_logger().setLevel(logging.WARNING)

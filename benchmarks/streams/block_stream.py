@@ -24,7 +24,7 @@ BLOCK = 256
 FEATURES = 64
 CLASSES = 10
 DEVIATIONS = (3 * np.arange(1, FEATURES + 1) ** -0.5).astype(np.float32)
-# A seed out of reach of the blocks, whose seeds are their numbers.
+# A seed that no block has: their seeds are their numbers.
 PROTOTYPES = np.random.default_rng(2**40).standard_normal((CLASSES, FEATURES), dtype=np.float32)
 PROTOTYPES *= DEVIATIONS
 

@@ -22,7 +22,7 @@ class CBRSBuffer(OwningBuffer):
     uniform sample of the class: the number of its exemplars divided by the number seen of it.
 
     Where this departs from the paper: if several classes are largest, the one of the smallest label
-    gives way; and if the memory shrinks, random exemplars of the largest class leave first.
+    loses an exemplar; and if the memory shrinks, random exemplars of the largest class leave first.
 
     :param max_size: the number of exemplars.
     :param seed: of the sampling.
