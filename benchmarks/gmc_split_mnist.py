@@ -1,9 +1,10 @@
 """GMC with GDumb on Split-MNIST, in the form of ContinualAI's continual-learning-baselines.
 
-python -m benchmarks.gmc_split_mnist --mem-size 4400 --seed 0
+python -m benchmarks.gmc_split_mnist --mem-size 500 --seed 0
 
-One function with the settings of that project's `gdumb_smnist`, and the accuracy it should reach.
-There it would be `experiments/split_mnist/gmc.py`: see docs/add_to_avalanche.md.
+One function with the settings of that project's `gdumb_smnist` except the size of the memory, and
+the accuracy it should reach. There it would be `experiments/split_mnist/gmc.py`: see
+docs/add_to_avalanche.md.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from benchmarks.data.datasets import ensure
 from benchmarks.streams.models import mlp
 
 DEFAULTS: Mapping[str, Any] = {
-    "mem_size": 4400,
-    "mode": "fast",
+    "mem_size": 500,
+    "mode": "exact",
     "hidden_size": 400,
     "epochs": 10,
     "learning_rate": 0.1,
@@ -36,7 +37,7 @@ DEFAULTS: Mapping[str, Any] = {
     "device": "cuda" if torch.cuda.is_available() else "cpu",
     "dataset_root": None,
 }
-TARGET_ACCURACY, ACCEPTED = 0.97, 0.03
+TARGET_ACCURACY, ACCEPTED = 0.90, 0.03
 """What the defaults reach, and how much less the baselines accept."""
 
 

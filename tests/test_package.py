@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -70,7 +71,9 @@ def test_wheel_holds_the_typed_package_and_nothing_else(tmp_path):
         (source / folder / "__init__.py").touch()
     for name in ("setup.cfg", "setup.py", "pyproject.toml", "LICENSE"):
         shutil.copy(ROOT / name, source)
-    (source / "README.md").write_text("# avalanche-gmc\n")
+    (source / "README.md").write_text(
+        "# avalanche-gmc\n\n![A picture](docs/a.png)\n\n[Here](docs/a.md), [there](https://a.org/b).\n"
+    )
 
     build = run(sys.executable, "-m", "build", "--wheel", "--no-isolation", cwd=source)
     assert build.returncode == 0, build.stdout + build.stderr
@@ -79,6 +82,9 @@ def test_wheel_holds_the_typed_package_and_nothing_else(tmp_path):
     ours = [path for path in (source / "avalanche_gmc").rglob("*") if path.is_file()]
     assert packed == {path.relative_to(source).as_posix() for path in ours}
     assert "avalanche_gmc/py.typed" in packed
+    (metadata,) = [name for name in zipfile.ZipFile(wheel).namelist() if name.endswith("/METADATA")]
+    _, _, description = zipfile.ZipFile(wheel).read(metadata).decode().partition("\n\n")
+    assert description.strip() == "# avalanche-gmc\n\nHere, [there](https://a.org/b)."
 
 
 def test_imports_from_another_folder_without_touching_global_randomness(tmp_path):
@@ -169,8 +175,35 @@ def test_make_refuses_a_missing_or_old_python_in_one_sentence(installed):
         assert not (installed / ".venv").exists()
 
 
+def make_targets() -> list[str]:
+    return re.search(r"^\.PHONY: (.+)$", (ROOT / "Makefile").read_text(), re.M)[1].split()
+
+
+def test_continuous_integration_runs_commands_that_exist():
+    workflow = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text())
+    steps = [step for job in workflow["jobs"].values() for step in job["steps"]]
+    commands = [step["run"].split() for step in steps if "run" in step]
+    commands += [line.split() for line in (ROOT / ".ci/run").read_text().splitlines()[3:]]
+    for program, argument, *_ in filter(None, commands):
+        if program == "make":
+            assert argument in make_targets()
+        elif program.startswith(".ci/"):
+            assert os.access(ROOT / program, os.X_OK)
+        else:
+            assert program in ("cd", "pip", "python")
+
+
+def test_the_oldest_versions_are_those_of_the_ranges():
+    workflow = (ROOT / ".github/workflows/ci.yml").read_text()
+    oldest = dict(re.findall(r"(\w+)==([\d.]+)", workflow))
+    declared = [Requirement(line) for line in requires("avalanche-gmc") if ";" not in line]
+    bounds = {r.name: s.version for r in declared for s in r.specifier if s.operator == ">="}
+    assert oldest == {
+        name: f"{bounds[name]}.0" for name in ("torch", "torchvision", "numpy", "tqdm")
+    }
+
+
 def test_make_help_lists_every_target():
-    makefile = (ROOT / "Makefile").read_text()
-    targets = re.search(r"^\.PHONY: (.+)$", makefile, re.M)[1].split()
+    targets = make_targets()
     listed = run("make", "help", cwd=ROOT).stdout
     assert [name for name in targets if f"  {name} " not in listed] == []
