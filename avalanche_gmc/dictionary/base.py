@@ -95,6 +95,10 @@ class Dictionary(ABC):
     def sum(self) -> Tensor:
         """The sum of all atoms: D, float64 (float32 on devices without it)."""
 
+    def combine(self, indices: Tensor, weights: Tensor) -> Tensor:
+        """The weighted sum of the chosen atoms, in the precision of the weights: m, m → D."""
+        return weights @ self.rows(indices).to(weights)
+
     @abstractmethod
     def take(self, indices: Tensor) -> Dictionary:
         """A dictionary of the chosen atoms only, which keeps nothing else alive."""

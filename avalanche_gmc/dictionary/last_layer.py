@@ -94,6 +94,10 @@ class LastLayerDictionary(Dictionary):
         errors, features = self.errors[:, indices], self.features[:, indices]
         return torch.einsum("smk,smh->mskh", errors, features).reshape(len(indices), self.dim)
 
+    def combine(self, indices: Tensor, weights: Tensor) -> Tensor:
+        errors, features = (x[:, indices].to(weights) for x in (self.errors, self.features))
+        return ((errors * weights[:, None]).mT @ features).flatten()
+
     def sum(self) -> Tensor:
         total = self.errors.new_zeros(self.dim, dtype=widest(self.device))
         for start, stop in _chunks(self.num_atoms, self.errors.shape[2] + self.features.shape[2]):

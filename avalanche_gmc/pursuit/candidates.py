@@ -76,7 +76,7 @@ class Candidates:
         inside = gram.diagonal() <= DEPENDENT**2
         where = torch.from_numpy(inside).to(self._indices.device)
         self._board.mark_dependent(self._indices[where])
-        picks = _picks_on_trial(
+        picks = picks_on_trial(
             gram,
             _wide(self._correlations),
             ~self._eligible.cpu().numpy() | inside,
@@ -94,7 +94,7 @@ class Candidates:
         return self._indices[positions], self._atoms[positions], overlap
 
 
-def _picks_on_trial(
+def picks_on_trial(
     gram: Array,
     correlations: Array,
     blocked: NDArray[np.bool_],

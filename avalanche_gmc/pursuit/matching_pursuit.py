@@ -38,16 +38,15 @@ from torch import Tensor
 
 from avalanche_gmc.dictionary import DenseDictionary, Dictionary
 from avalanche_gmc.dictionary.base import without_autocast
+from avalanche_gmc.pursuit.gram_sweep import GramSweep, gram_for, is_factored
 from avalanche_gmc.pursuit.progress import Progress, progress_bar
 from avalanche_gmc.pursuit.scoreboard import Scoreboard
 from avalanche_gmc.pursuit.sharded_scoreboard import scoreboard_of, start_together
-from avalanche_gmc.pursuit.stepwise import is_light, is_small, one_thread
+from avalanche_gmc.pursuit.stepwise import is_light, one_thread
 from avalanche_gmc.pursuit.sweep import Sweep
 from avalanche_gmc.pursuit.weights import PickedAtoms, divide_between_sweeps, fit_sweep
 
 Mode = Literal["exact", "fast"]
-QUICK_SIZE = 1000
-"""Up to so many picks of a small dictionary, all of torch's work is done by one thread."""
 MODES: tuple[Mode, ...] = get_args(Mode)
 
 
@@ -109,13 +108,10 @@ def orthogonal_matching_pursuit(
     """
     given = dictionary if isinstance(dictionary, Dictionary) else DenseDictionary(dictionary)
     goal = _as_tensor(target)
-    if is_small(given) and mode == "fast":
-        mode = "exact"
     light = is_light(given)
-    if light and not isinstance(given, DenseDictionary):
+    if light and not isinstance(given, DenseDictionary) and not is_factored(given):
         given = DenseDictionary(given.rows(torch.arange(len(given))))
-    few = isinstance(size, int) and size <= QUICK_SIZE
-    with one_thread() if light and few else nullcontext():
+    with one_thread() if light else nullcontext():
         return _select(given, goal, size, mode, nonnegative, tolerance, progress)
 
 
@@ -193,11 +189,16 @@ def _pursue(
     """Sweeps until enough atoms are picked, for a target (D, float64) and atoms of unit length."""
     wanted = min(size, board.num_candidates)
     stop = max(tolerance, board.precision.spent)
-    sweeps: list[Sweep] = []
+    gram = gram_for(board, wanted)
+    sweeps: list[Sweep | GramSweep] = []
     weights: list[Tensor] = []
     while wanted > 0 and not (tolerance > 0.0 and sweeps and sweeps[-1].residual_norm <= tolerance):
         bar.now("picking")
-        sweep = Sweep(board, target, wanted, mode=mode, stop=stop)
+        sweep: Sweep | GramSweep
+        if gram is not None:
+            sweep = GramSweep(board, gram, target, wanted, stop=stop)
+        else:
+            sweep = Sweep(board, target, wanted, mode=mode, stop=stop)
         sweep.run(bar.picked)
         bar.now("fitting weights")
         atoms = PickedAtoms(*board.picked(sweep.indices))

@@ -94,6 +94,11 @@ class Scoreboard:
         return True
 
     @property
+    def unpicked(self) -> Tensor:
+        """Which atoms are neither picked nor zero: N."""
+        return self._unpicked
+
+    @property
     def num_candidates(self) -> int:
         """Atoms that are neither picked nor zero."""
         return int(self._unpicked.sum())
@@ -208,7 +213,7 @@ class Scoreboard:
             return None
         tie = self.precision.tie * float(torch.linalg.vector_norm(residual))
         rivals = (scores >= best - tie).nonzero()[:, 0]
-        return int(rivals[0]) if len(rivals) == 1 else self._first_best(rivals, residual)
+        return int(rivals[0]) if len(rivals) == 1 else self.first_best(rivals, residual)
 
     def _split(self, scores: Tensor, highest: Tensor, count: int) -> tuple[Tensor, Tensor]:
         """Which atoms are among the ``count`` best, and which tie for the last places: N, N.
@@ -244,12 +249,12 @@ class Scoreboard:
             winner = winners[position]
             if rivals[position] > 1:
                 close = (scores[:, position] >= threshold[position]).nonzero()[:, 0]
-                winner = self._first_best(close, path[position])
+                winner = self.first_best(close, path[position])
             if winner != pick:
                 return position, winner
         return len(picks), None
 
-    def _first_best(self, rivals: Tensor, residual: Tensor) -> int:
+    def first_best(self, rivals: Tensor, residual: Tensor) -> int:
         """The first of the rivals (m, ascending) whose score in float64 equals the best."""
         scores, equal = self._exact_scores(rivals, residual)
         return int(rivals[int((scores >= scores.max() - equal).nonzero()[0, 0])])

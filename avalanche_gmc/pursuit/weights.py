@@ -48,8 +48,11 @@ class PickedAtoms:
 
     def combine(self, weights: Tensor) -> Tensor:
         """The weighted sum of the atoms: n → D."""
-        pieces = zip(self._parts, torch.split(weights, CHUNK_ROWS), strict=True)
-        return torch.stack([piece @ self._rows(part) for part, piece in pieces]).sum(dim=0)
+        total = weights.new_zeros(self._dictionary.dim)
+        for part, piece in zip(self._parts, torch.split(weights, CHUNK_ROWS), strict=True):
+            scaled = (piece / self._norms[part].cpu()).to(part.device)
+            total += self._dictionary.combine(part, scaled).cpu()
+        return total
 
     def correlate(self, vector: Tensor) -> Tensor:
         """Inner products with a vector: D → n."""
@@ -76,13 +79,20 @@ def fit_sweep(
     :param target: D, float64.
     :returns: k, float64.
     """
-    weights = factor.solve(coordinates)
-    # The basis carries the rounding of the atoms' precision; the atoms themselves do not.
-    residual = target - atoms.combine(weights)
-    weights = weights + factor.solve(factor.solve_transposed(atoms.correlate(residual)))
+    weights = least_squares(atoms, factor, coordinates, target)
     if nonnegative and bool((weights < 0).any()):
         weights = nonnegative_refit(factor, weights)
     return weights
+
+
+def least_squares(
+    atoms: PickedAtoms, factor: Triangle, coordinates: Tensor, target: Tensor
+) -> Tensor:
+    """The same without a bound on the weights; the factor stays as it is."""
+    weights = factor.solve(coordinates)
+    # The basis carries the rounding of the atoms' precision; the atoms themselves do not.
+    residual = target - atoms.combine(weights)
+    return weights + factor.solve(factor.solve_transposed(atoms.correlate(residual)))
 
 
 def divide_between_sweeps(

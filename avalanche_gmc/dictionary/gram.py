@@ -1,0 +1,69 @@
+"""Inner products of atoms with each other, in float64 and by NumPy.
+
+Letters: N atoms, D dimensions, m chosen atoms; S draws, K outputs, H features of a last layer.
+
+Gradients of a last layer are outer products, and ``<e ⊗ h, e' ⊗ h'> = <e, e'> <h, h'>``: a column
+of their Gram matrix costs S·(K+H) multiplications an atom instead of S·K·H, and no atom is ever
+written out.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from avalanche_gmc.dictionary.last_layer import LastLayerDictionary
+
+Array = NDArray[np.float64]
+Ids = NDArray[np.int64]
+
+
+class LastLayerGram:
+    """The Gram matrix of gradients of a last layer, at unit length.
+
+    :param atoms: N, on the CPU.
+    :param inverse_norms: N, float64.
+    """
+
+    def __init__(self, atoms: LastLayerDictionary, inverse_norms: Tensor) -> None:
+        errors, features = atoms.errors.numpy(), atoms.features.numpy()
+        scale = inverse_norms.numpy()[:, None]
+        # Chosen atoms are rows here; all atoms, as rows of N numbers, are multiplied twice as fast.
+        self._narrow, self._scale = (errors, features), scale
+        self._errors = np.ascontiguousarray(np.swapaxes(errors * scale, 1, 2))
+        self._features = np.ascontiguousarray(np.swapaxes(features, 1, 2), dtype=np.float64)
+        squares = np.square(self._errors).sum(axis=1) * np.square(self._features).sum(axis=1)
+        self.squares: Array = squares.sum(axis=0)
+        """The diagonal: N, 1 up to rounding."""
+
+    def columns(self, ids: Ids) -> Array:
+        """Inner products of the chosen atoms with all atoms: m×N."""
+        return self._product(self._rows(ids), (self._errors, self._features))
+
+    def block(self, ids: Ids) -> Array:
+        """Inner products of the chosen atoms with each other: m×m."""
+        errors, features = rows = self._rows(ids)
+        return self._product(rows, (np.swapaxes(errors, 1, 2), np.swapaxes(features, 1, 2)))
+
+    def correlate(self, vector: Array) -> Array:
+        """Inner products of all atoms with a vector: D → N."""
+        matrices = vector.reshape(len(self._errors), self._errors.shape[1], -1)
+        total = np.zeros(len(self.squares))
+        for errors, features, matrix in zip(self._errors, self._features, matrices, strict=True):
+            total += np.einsum("kn,kn->n", errors, matrix @ features)
+        return total
+
+    def _rows(self, ids: Ids) -> tuple[Array, Array]:
+        errors, features = (factor[:, ids] for factor in self._narrow)
+        return errors * self._scale[ids], features.astype(np.float64)
+
+    @staticmethod
+    def _product(rows: tuple[Array, Array], others: tuple[Array, Array]) -> Array:
+        """Inner products of atoms (S×m×K, S×m×H) with others (S×K×M, S×H×M): m×M."""
+        total = np.zeros((rows[0].shape[1], others[0].shape[2]))
+        for e, h, errors, features in zip(*rows, *others, strict=True):
+            product = e @ errors
+            product *= h @ features
+            total += product
+        return total

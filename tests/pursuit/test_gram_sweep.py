@@ -1,0 +1,133 @@
+"""The pursuit on inner products alone gives the picks of the plain loop."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from reference import dense_last_layer, naive_pursuit
+from torch import Tensor
+
+from avalanche_gmc import LastLayerDictionary, orthogonal_matching_pursuit
+from avalanche_gmc.dictionary.gram import LastLayerGram
+from avalanche_gmc.pursuit import gram_sweep
+from avalanche_gmc.pursuit.gram_sweep import GramSweep, is_factored
+
+OUTPUTS, FEATURES = 9, 14
+
+
+def last_layer(
+    count: int, draws: int, seed: int, *, rank: int = FEATURES, dtype: torch.dtype = torch.float32
+) -> LastLayerDictionary:
+    """Errors as of a softmax near its start, features that are positive and of low rank."""
+    draw = torch.Generator().manual_seed(seed)
+    labels = torch.randint(OUTPUTS, (count,), generator=draw)
+    noise = 0.1 * torch.randn(draws, count, OUTPUTS, generator=draw)
+    errors = noise + 1 / OUTPUTS - torch.eye(OUTPUTS)[labels]
+    features = torch.randn(draws, count, rank, generator=draw)
+    features = (features @ torch.randn(rank, FEATURES, generator=draw)).relu()
+    return LastLayerDictionary(errors.to(dtype), features.to(dtype))
+
+
+def assert_plain_picks(dictionary: LastLayerDictionary, size: int) -> None:
+    assert is_factored(dictionary)
+    dense = dense_last_layer(dictionary.errors.double(), dictionary.features.double())
+    target = dictionary.sum()
+    sweeps, trace = naive_pursuit(dense, target, size)
+    coreset = orthogonal_matching_pursuit(dictionary, target, size, nonnegative=False)
+    assert coreset.indices.tolist() == [pick for sweep in sweeps for pick in sweep]
+    best = np.minimum.accumulate(trace)
+    np.testing.assert_allclose(coreset.residual_trace, best, atol=1e-6)
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    """Few candidates and columns at a time, so that guesses fail often."""
+    monkeypatch.setattr(gram_sweep, "WHOLE", 0)
+    monkeypatch.setattr(gram_sweep, "FEW_CANDIDATES", 8)
+
+
+@given(
+    count=st.integers(10, 90),
+    draws=st.integers(1, 3),
+    rank=st.integers(1, FEATURES),
+    fraction=st.floats(0.05, 0.8),
+    seed=st.integers(0, 99),
+)
+def test_picks_are_those_of_the_plain_loop(count, draws, rank, fraction, seed):
+    assert_plain_picks(last_layer(count, draws, seed, rank=rank), max(1, int(fraction * count)))
+
+
+@pytest.mark.parametrize("rank", [2, 5, FEATURES])
+def test_wrong_guesses_cost_time_and_nothing_else(rank, small_blocks):
+    assert_plain_picks(last_layer(300, 2, seed=rank, rank=rank), 80)
+
+
+@pytest.mark.parametrize("copies", [2, 5])
+def test_duplicates_go_to_the_first(copies, small_blocks):
+    one = last_layer(40, 2, seed=3)
+    repeated = LastLayerDictionary(
+        one.errors.repeat(1, copies, 1), one.features.repeat(1, copies, 1)
+    )
+    assert_plain_picks(repeated, 60)
+
+
+@pytest.mark.parametrize("gap", [1e-3, 1e-5, 1e-6])
+def test_near_ties(gap, small_blocks):
+    one = last_layer(50, 2, seed=4)
+    twin = LastLayerDictionary(one.errors, one.features + gap * torch.randn_like(one.features))
+    assert_plain_picks(one.concat(twin), 30)
+
+
+def test_residuals_far_below_single_precision(small_blocks):
+    dictionary = last_layer(400, 1, seed=5, dtype=torch.float64)
+    target = dictionary.sum()
+    coreset = orthogonal_matching_pursuit(dictionary, target, 126, nonnegative=False)
+    assert coreset.residual_norm < 1e-11
+    assert_plain_picks(dictionary, 100)
+
+
+def test_a_residual_that_shrinks_is_computed_again(monkeypatch, small_blocks):
+    renewals: list[float] = []
+    renew = GramSweep._renew
+
+    def counted(self):
+        renew(self)
+        renewals.append(self._renewed_at)
+
+    monkeypatch.setattr(GramSweep, "_renew", counted)
+    assert_plain_picks(last_layer(400, 1, seed=5, dtype=torch.float64), 115)
+    assert renewals
+    assert renewals == sorted(renewals, reverse=True)
+
+
+def test_more_picks_than_dimensions_take_several_sweeps():
+    dictionary = last_layer(300, 1, seed=7)
+    coreset = orthogonal_matching_pursuit(dictionary, dictionary.sum(), 250)
+    assert len(set(coreset.indices.tolist())) == 250
+    assert bool((coreset.weights >= 0).all())
+    assert coreset.residual_norm < 1e-4
+
+
+def test_what_does_not_fit_is_pursued_otherwise(monkeypatch):
+    monkeypatch.setattr(gram_sweep, "GRAM_BYTES", 0)
+    monkeypatch.setattr(GramSweep, "run", None)
+    assert_plain_picks(last_layer(60, 2, seed=8), 20)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_inner_products(dtype):
+    structured = last_layer(30, 3, seed=9, dtype=dtype)
+    rows = dense_last_layer(structured.errors.double(), structured.features.double())
+    scale = torch.rand(30, dtype=torch.float64)
+    scaled = rows * scale[:, None]
+    ids = np.array([4, 0, 17])
+    vector: Tensor = torch.randn(rows.shape[1], dtype=torch.float64)
+    gram = LastLayerGram(structured, scale)
+    close = {"rtol": 1e-9, "atol": 1e-9}
+    np.testing.assert_allclose(gram.columns(ids), scaled[ids] @ scaled.T, **close)
+    np.testing.assert_allclose(gram.block(ids), scaled[ids] @ scaled[ids].T, **close)
+    np.testing.assert_allclose(gram.correlate(vector.numpy()), scaled @ vector, **close)
+    np.testing.assert_allclose(gram.squares, scaled.square().sum(dim=1), **close)
