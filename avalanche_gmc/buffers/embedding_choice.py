@@ -186,7 +186,7 @@ def _state_of(embedding: Any) -> Mapping[str, Any] | None:
 def last_layer_draws(model: nn.Module | Callable[[], nn.Module], size: int) -> int:
     """How many draws give the last layer's gradients enough dimensions for ``size`` exemplars.
 
-    Time and memory of embedding and pursuit grow in proportion to the draws, hence the limits: the
+    Time and room of embedding and pursuit grow in proportion to the draws, so they have limits: the
     paper's 4 draws; down to 2 where these have twenty dimensions per exemplar; up to 16 where fewer
     have less than ten, and up to 64 where these have less than two.
     """

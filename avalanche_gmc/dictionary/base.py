@@ -5,7 +5,7 @@ S draws, K outputs, H features (of the last layer; H counts the constant 1 of th
 is one).
 
 The pursuit asks a dictionary for inner products, norms, sums and a few rows, never for an N×D
-matrix. A structured dictionary can therefore hold its atoms in a fraction of that memory.
+matrix. A structured dictionary can therefore hold its atoms in a fraction of that room.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ class Draws:
         return self._count
 
     def __getitem__(self, draw: int) -> nn.Module:
-        """Hold no reference to another draw meanwhile: only one may fit into memory."""
+        """Hold no reference to another draw meanwhile: there may be room for one only."""
         if not 0 <= draw < self._count:
             raise IndexError(draw)
         if self._saved is not None:

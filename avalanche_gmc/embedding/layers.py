@@ -5,7 +5,7 @@ Letters: N examples, C input channels, O output channels, L positions (pixels, t
 Gradients are of the loss of each example alone. A rule yields a tensor's gradient in blocks of
 ``step`` output channels, N×(step·C·...), so that the N gradients of a large layer never exist at
 once. The weights of convolutions are flattened channels last (O, height, width, C): that is the
-order in which the windows of an image lie in memory.
+order in which the windows of an image are stored.
 """
 
 from __future__ import annotations

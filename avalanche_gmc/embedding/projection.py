@@ -75,9 +75,9 @@ class RademacherProjection(Projection):
         alpha = 1 / math.sqrt(self.dim)
         rows = max(1, CHUNK_ENTRIES // self.dim)
         for a in range(0, size, rows):
-            chunk = gradients[:, a : a + rows]
-            signs = random_signs(chunk.shape[1] * self.dim, generator).view(-1, self.dim)
-            out.addmm_(chunk, signs.to(chunk), alpha=alpha)
+            some = gradients[:, a : a + rows]
+            signs = random_signs(some.shape[1] * self.dim, generator).view(-1, self.dim)
+            out.addmm_(some, signs.to(some), alpha=alpha)
 
 
 PROJECTIONS: dict[str, type[Projection]] = {

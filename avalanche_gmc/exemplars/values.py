@@ -15,13 +15,13 @@ _IMMUTABLE = (type(None), int, float, complex, str, bytes, np.generic)
 
 
 def copied(value: Any) -> Any:
-    """A copy that shares no memory with `value`, which may be a view of something larger."""
+    """A copy that shares no data with `value`, which may be a view of something larger."""
     if isinstance(value, _IMMUTABLE):
         return value
     if isinstance(value, torch.Tensor):
         return value.detach().clone()
     if isinstance(value, (np.ndarray, Image.Image)):
-        return value.copy()  # Image.fromarray shares the array's memory
+        return value.copy()  # Image.fromarray shares the array's data
     if isinstance(value, MutableMapping):
         twin = copy.copy(value)
         twin.update({name: copied(item) for name, item in value.items()})

@@ -53,7 +53,7 @@ class Redrawn:
         return self._draw(shared=False)
 
     def sharing(self) -> nn.Module:
-        """The same draw, for reading only: it shares the memory of all that is kept."""
+        """The same draw, for reading only: what is kept is not copied."""
         return self._draw(shared=True)
 
     def headless(self) -> Redrawn:

@@ -36,6 +36,18 @@ def images(size: int, transform=None, task: int = 0) -> AvalancheDataset:
     )
 
 
+def replaying(current, memory, batch_size_mem=4, **options) -> ReplayDataLoader:
+    """Minibatches of 5 current rows and some of the memory."""
+    return ReplayDataLoader(
+        current,
+        memory,
+        batch_size=5,
+        batch_size_mem=batch_size_mem,
+        oversample_small_tasks=True,
+        **{"shuffle": True, **options},
+    )
+
+
 NORMALIZE = transforms.Normalize(0.5, 0.5)
 FLIP = transforms.RandomHorizontalFlip()
 
@@ -51,27 +63,15 @@ LOADERS = {
         oversample_small_groups=True,
         shuffle=True,
     ),
-    "replay": lambda: ReplayDataLoader(
-        images(23), images(7), batch_size=5, batch_size_mem=4, oversample_small_tasks=True
-    ),
+    "replay": lambda: replaying(images(23), images(7), shuffle=False),
     "fixed transform": lambda: TaskBalancedDataLoader(
         images(23, NORMALIZE), batch_size=5, shuffle=True
     ),
-    "random transform": lambda: ReplayDataLoader(
-        images(23, FLIP),
-        images(7, transforms.Compose([NORMALIZE, FLIP])),
-        batch_size=5,
-        batch_size_mem=4,
-        oversample_small_tasks=True,
-        shuffle=True,
+    "random transform": lambda: replaying(
+        images(23, FLIP), images(7, transforms.Compose([NORMALIZE, FLIP]))
     ),
-    "owned exemplars": lambda: ReplayDataLoader(
-        images(23),
-        materialize(images(9, NORMALIZE), [4, 1, 8]),
-        batch_size=5,
-        batch_size_mem=2,
-        oversample_small_tasks=True,
-        shuffle=True,
+    "owned exemplars": lambda: replaying(
+        images(23), materialize(images(9, NORMALIZE), [4, 1, 8]), batch_size_mem=2
     ),
     "plain torch": lambda: DataLoader(images(23), batch_size=5, shuffle=True),
     "plain torch in order": lambda: DataLoader(images(23), batch_size=5, drop_last=True),
@@ -128,17 +128,8 @@ def marked(marks, transform=None) -> AvalancheDataset:
 @pytest.mark.parametrize("transform", [None, NORMALIZE, FLIP], ids=["none", "fixed", "random"])
 def test_weights_stand_beside_their_rows(share, transform):
     weights = torch.arange(7.0) / 3
-    loader = gathering(
-        ReplayDataLoader(
-            marked([-1.0] * 23, transform),
-            with_weights(marked([float(i) for i in range(7)], transform), weights.tolist()),
-            batch_size=5,
-            batch_size_mem=4,
-            oversample_small_tasks=True,
-            shuffle=True,
-        ),
-        share=share,
-    )
+    memory = with_weights(marked([float(i) for i in range(7)], transform), weights)
+    loader = gathering(replaying(marked([-1.0] * 23, transform), memory), share=share)
     for x, y, task, w in weighted_epochs(loader):
         mark = x[:, 0, 0, 0] / 2 + 0.5 if transform is NORMALIZE else x[:, 0, 0, 0]
         past = mark >= 0
@@ -198,17 +189,8 @@ def test_a_custom_collate_function_sees_the_whole_minibatch():
         sizes.append(len(items))
         return default_collate(items)
 
-    def make():
-        return ReplayDataLoader(
-            images(23),
-            with_weights(images(7), 2.0),
-            batch_size=5,
-            batch_size_mem=4,
-            oversample_small_tasks=True,
-            collate_fn=collate,
-        )
-
-    batches = weighted_epochs(gathering(make()), count=1)
+    loader = replaying(images(23), with_weights(images(7), 2.0), shuffle=False, collate_fn=collate)
+    batches = weighted_epochs(gathering(loader), count=1)
     assert sizes == [len(b[1]) for b in batches]
     assert all(len(b) == 4 and len(b[3]) == len(b[1]) for b in batches)
 
@@ -225,10 +207,7 @@ def with_tuple(items):
 @pytest.mark.parametrize("collate", [with_dict, with_tuple])
 def test_a_collate_function_may_return_anything(collate):
     def make(memory):
-        return ReplayDataLoader(
-            marked([-1.0] * 23), memory, batch_size=5, batch_size_mem=4,
-            oversample_small_tasks=True, shuffle=True, collate_fn=collate,
-        )  # fmt: skip
+        return replaying(marked([-1.0] * 23), memory, collate_fn=collate)
 
     memory = marked([float(i) for i in range(7)])
     loader = gathering(make(with_weights(memory, [2.0 * i for i in range(7)])))

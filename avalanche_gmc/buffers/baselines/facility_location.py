@@ -16,7 +16,7 @@ from avalanche_gmc.buffers.baselines.sieve import Array, Sieves
 from avalanche_gmc.embedding.examples import Examples
 from avalanche_gmc.exemplars import Exemplars
 
-_CHUNK = 512
+_BATCH = 512
 
 
 class FacilityLocationBuffer(OwningBuffer):
@@ -64,7 +64,7 @@ class FacilityLocationBuffer(OwningBuffer):
     def _take_in(self, data: AvalancheDataset, strategy: Any) -> None:
         state = copy.deepcopy(self._state)
         examples = Examples(data.eval())
-        for rows in examples.batches(_CHUNK):
+        for rows in examples.batches(_BATCH):
             features = self._to_features(examples.read(rows)[0], rows.start)
             state.take(features, _Source(data, rows.start), self.max_size, self._epsilon)
         self._state = state
