@@ -8,7 +8,8 @@
 
 One cell is one row of RESULTS/EXPERIMENT.csv. Finished cells are skipped, so the same command
 resumes a stopped run; several processes may work on one grid. A cell that fails stops the run.
-Experiments: gdumb, gdumb-per-task, facility-location, replay, local, class-frequencies, imbalanced.
+Experiments: gdumb, gdumb-per-task, facility-location, replay, local, class-frequencies, demo;
+beyond the paper rivals, rivals-replay, gdumb-published, label-noise, imbalanced.
 """
 
 from __future__ import annotations

@@ -142,6 +142,7 @@ def recipe_of(cell: Cell, stream: Stream) -> Recipe:
         weighted=cell.weighted,
         memory_factor=EXPERIMENTS[cell.experiment].memory_factor(cell.method),
         precision=cell.precision,
+        published=cell.experiment == "gdumb-published",
     )
 
 
@@ -169,7 +170,7 @@ def measure_gdumb(cell: Cell, stream: Stream, selected: Selected | None) -> dict
             model = train_gdumb(recipe, experiences[index], selected.memories[index], index=index)
             accuracies.append(score(model, stream, cell.precision))
     return {
-        **selected.columns(stream.num_classes),
+        **selected.columns(stream),
         "accuracy": accuracies[-1],
         "accuracy_per_experience": accuracies if needs_all(cell) else None,
         "training_seconds": time.perf_counter() - start - stopwatch.seconds,
@@ -198,7 +199,7 @@ def measure_replay(cell: Cell, stream: Stream, selected: Selected | None) -> dic
     seconds = time.perf_counter() - start - stopwatch.seconds
     selected = selected or Selected({0: memory_of(policy)}, stopwatch.seconds)
     return {
-        **selected.columns(stream.num_classes),
+        **selected.columns(stream),
         "accuracy": accuracies[-1] if each else score(model, stream, cell.precision),
         "accuracy_per_experience": accuracies if each else None,
         "training_seconds": seconds,

@@ -54,11 +54,13 @@ class Selected:
         """The positions, in order."""
         return sorted(self.memories)
 
-    def columns(self, num_classes: int) -> dict[str, object]:
+    def columns(self, stream: Stream) -> dict[str, object]:
         """What the row of the cell says about its memory."""
-        counts = [self.memories[step].class_counts(num_classes) for step in self.steps]
+        counts = [self.memories[step].class_counts(stream.num_classes) for step in self.steps]
+        last = self.memories[self.steps[-1]]
         return {
-            "residual": self.memories[self.steps[-1]].residual,
+            "residual": last.residual,
+            "wrong_labels": stream.share_of_wrong_labels(last.inputs),
             "class_counts": counts[-1],
             "class_counts_per_experience": counts if len(counts) > 1 else None,
             "embedding_seconds": self.embedding_seconds,

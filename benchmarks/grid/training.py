@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 from avalanche_gmc import CoresetGDumb, CoresetReplay
 from avalanche_gmc.initialization import derive_seed, fresh_draws, seeded
+from benchmarks.grid.published import gdumb_training
 from benchmarks.streams.assembly import task_free
 
 # Batches of about a megabyte: larger ones of images spend their time on fresh memory.
@@ -67,6 +68,7 @@ class Recipe:
 
     :param memory_factor: with replay, how often the mean loss of the whole memory is added to that
         of the current data, with a new optimizer for each experience; see `Experiment`.
+    :param published: GDumb's own training instead, see :mod:`.published`.
     :param precision: of forward and backward passes; parameters and their updates are in float32.
     """
 
@@ -78,15 +80,20 @@ class Recipe:
     weighted: bool = True
     memory_factor: float | None = None
     precision: str = FLOAT32
+    published: bool = False
 
     def strategy_options(self, index: int) -> dict[str, Any]:
         """Arguments that GDumb and replay share; ``index`` tells the trainings of a run apart."""
         # The factory draws the model, because torchvision's ResNet initialises itself otherwise
         # than the reset_parameters() of its layers would.
         (model,) = fresh_draws(self.make_model, 1, derive_seed(self.seed, index))
+        if self.published:
+            training = gdumb_training(model, self.learning_rate)
+        else:
+            training = {"optimizer": adam(model, self.learning_rate), "plugins": []}
         return {
             "model": model,
-            "optimizer": adam(model, self.learning_rate),
+            **training,
             "criterion": nn.CrossEntropyLoss(),
             "train_mb_size": self.batch_size,
             "train_epochs": self.epochs,
@@ -186,13 +193,9 @@ def train_gdumb_through(
 
     At each experience the memory is updated, by the model of the last training, then trained on.
     """
-    strategy = GDumb(
-        **recipe.strategy_options(0),
-        mem_size=policy.max_size,
-        storage_policy=policy,
-        init="same",
-        plugins=[stopwatch],
-    )
+    options = recipe.strategy_options(0)
+    options["plugins"].append(stopwatch)
+    strategy = GDumb(**options, mem_size=policy.max_size, storage_policy=policy, init="same")
     strategy.precision = recipe.precision
     with seeded(derive_seed(recipe.seed, 0, 1)):
         for experience in stream:
@@ -213,7 +216,8 @@ def train_replay(
     :param policy: updated after each experience, replayed during the following ones.
     :param after_each: called with the model after each experience.
     """
-    options = recipe.strategy_options(0) | {"plugins": [stopwatch] if stopwatch else None}
+    options = recipe.strategy_options(0)
+    options["plugins"] += [stopwatch] if stopwatch else []
     factor = recipe.memory_factor
     if factor is not None:
         # Loss and factor times loss, scaled to parts that add up to 1, which Adam does not notice.

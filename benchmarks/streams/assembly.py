@@ -73,6 +73,27 @@ def task_free(inputs: Tensor, labels: Labels) -> AvalancheDataset:
     return ClassificationDataset([samples], data_attributes=attributes)
 
 
+def with_wrong_labels(
+    benchmark: CLScenario, share: float, num_classes: int, seed: int
+) -> tuple[CLScenario, frozenset[bytes]]:
+    """The benchmark with random other labels for a share of the training examples.
+
+    :returns: the benchmark, and the inputs with wrong labels as bytes.
+    """
+    if not share:
+        return benchmark, frozenset()
+    draw, train = np.random.default_rng(seed), []
+    wrong_inputs: set[bytes] = set()
+    for experience in benchmark.train_stream:
+        inputs, labels = stacked([experience])
+        wrong = draw.random(len(labels)) < share
+        others = draw.integers(1, num_classes, len(labels))
+        train.append(task_free(inputs, (labels.numpy() + wrong * others) % num_classes))
+        wrong_inputs.update(row.tobytes() for row in inputs.numpy()[wrong])
+    test = [experience.dataset for experience in benchmark.test_stream]
+    return assemble(train=train, test=test), frozenset(wrong_inputs)
+
+
 def stacked(stream: Sequence[object]) -> tuple[Tensor, Tensor]:
     """All samples of a stream as tensors: inputs N×… and labels N (int64)."""
     inputs, labels = [], []

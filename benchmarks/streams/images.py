@@ -46,6 +46,23 @@ def split_cifar10(root: str | Path | None = None, train_fraction: float = 1.0) -
     return split_images(arrays.cifar10(root), CIFAR10_PIXELS, train_fraction)
 
 
+def split_mnist(
+    root: str | Path | None = None, train_fraction: float = 1.0, seed: int = 0
+) -> CLScenario:
+    """Split-MNIST: digits {0,1}, {2,3}, … {8,9}, the images of each pair in random order.
+
+    In the published order, class balancing would keep the first images of the last classes, which
+    have few writers.
+
+    :param seed: of the order.
+    """
+    images = arrays.mnist(root)
+    order = np.random.default_rng(seed).permutation(len(images.train[1]))
+    inputs, labels = images.train
+    shuffled = Images((inputs[order], labels[order]), images.test)
+    return split_images(shuffled, MNIST_PIXELS, train_fraction)
+
+
 def split_images(
     images: Images, pixels: tuple[Sequence[float], Sequence[float]], train_fraction: float
 ) -> CLScenario:

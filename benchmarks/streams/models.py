@@ -1,4 +1,4 @@
-"""The paper's three models (appendix "Model architectures") and one more, as PyTorch draws them.
+"""The paper's three models (appendix "Model architectures") and others', as PyTorch draws them.
 
 Shapes: N examples, F input features, C image channels, K classes.
 """
@@ -18,6 +18,15 @@ def mlp(num_features: int, num_classes: int, width: int = 128) -> nn.Sequential:
         nn.ReLU(),
         nn.Linear(width, num_classes),
     )
+
+
+def normalized_mlp(num_features: int, num_classes: int, width: int) -> nn.Sequential:
+    """The model of GDumb's authors for MNIST, with batch normalisation: N×… → N×K."""
+    hidden = [
+        nn.Sequential(nn.Linear(size, width, bias=False), nn.BatchNorm1d(width), nn.ReLU())
+        for size in (num_features, width)
+    ]
+    return nn.Sequential(nn.Flatten(), *hidden, nn.Linear(width, num_classes))
 
 
 def cnn(num_classes: int = 10, in_channels: int = 1) -> nn.Sequential:

@@ -26,6 +26,7 @@ class Stream:
     """A stream with its test set N×…, its number of classes K and its model.
 
     :param test_sizes: of the parts of the test set whose accuracies are averaged; mostly one.
+    :param wrong_inputs: the training inputs with wrong labels, as bytes.
     """
 
     benchmark: Any
@@ -34,6 +35,13 @@ class Stream:
     test_sizes: list[int]
     num_classes: int
     make_model: Callable[[], nn.Module]
+    wrong_inputs: frozenset[bytes] = frozenset()
+
+    def share_of_wrong_labels(self, inputs: Tensor) -> float | None:
+        """Of some training examples; ``None`` in a stream without wrong labels."""
+        if not self.wrong_inputs:
+            return None
+        return sum(row.tobytes() in self.wrong_inputs for row in inputs.numpy()) / len(inputs)
 
     def class_counts(self) -> list[list[int]]:
         """Examples of each class in each training experience."""
@@ -72,8 +80,12 @@ def open_stream(
     inputs, labels = assembly.stacked(benchmark.test_stream)
     trained = [label for e in benchmark.train_stream for label in e.dataset.targets.uniques]
     num_classes = 1 + max(int(label) for label in [*trained, int(labels.max())])
+    share = stream_info(name).wrong_labels
+    benchmark, wrong = assembly.with_wrong_labels(benchmark, share, num_classes, seed)
     factories: dict[str, Callable[[], nn.Module]] = {
         "mlp": partial(models.mlp, inputs[0].numel(), num_classes),
+        "mlp-100": partial(models.normalized_mlp, inputs[0].numel(), num_classes, 100),
+        "mlp-400": partial(models.normalized_mlp, inputs[0].numel(), num_classes, 400),
         "cnn": lambda: models.channels_last(models.cnn(num_classes, inputs.shape[1])),
         "dropout-cnn": lambda: models.channels_last(models.dropout_cnn(num_classes)),
         "resnet18": lambda: models.channels_last(models.resnet18(num_classes)),
@@ -81,7 +93,7 @@ def open_stream(
     tasks = [len(e.dataset) for e in benchmark.test_stream]
     sizes = tasks if name == "imbalanced-mnist" else [len(labels)]
     model = factories[stream_info(name).model]
-    return Stream(benchmark, inputs, labels, sizes, num_classes, model)
+    return Stream(benchmark, inputs, labels, sizes, num_classes, model, wrong)
 
 
 def build(name: str, root: str | Path | None, train_fraction: float, seed: int = 0) -> Any:
@@ -90,7 +102,8 @@ def build(name: str, root: str | Path | None, train_fraction: float, seed: int =
         return build_csv(name, train_fraction)
     info = stream_info(name)
     if info.data == "mnist":
-        return images.imbalanced_mnist(root, train_fraction, seed)
+        make = images.imbalanced_mnist if name == "imbalanced-mnist" else images.split_mnist
+        return make(root, train_fraction, seed)
     if info.data == "fashion-mnist":
         return images.split_fashion_mnist(root, train_fraction=train_fraction)
     if info.data == "cifar10":

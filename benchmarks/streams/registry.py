@@ -13,12 +13,13 @@ class StreamInfo:
     """What is known of a stream without opening it.
 
     :param title: over its panel and table.
-    :param model: ``mlp``, ``cnn`` or ``resnet18``, as in the paper, or ``dropout-cnn``.
+    :param model: ``mlp``, ``cnn`` or ``resnet18``, as in the paper, or another of the models.
     :param data: the data set it is made of.
     :param order: ``classes`` (some new ones in each experience), ``sorted`` by a feature, ``iid``
         or ``source`` (as the rows come).
     :param class_names: of images, separated by spaces.
-    :param seeded: whether its examples are drawn anew for each seed.
+    :param seeded: whether its examples, or their wrong labels, are drawn anew for each seed.
+    :param wrong_labels: the share of training examples with a wrong label.
     """
 
     title: str
@@ -27,6 +28,7 @@ class StreamInfo:
     order: str
     class_names: str = ""
     seeded: bool = False
+    wrong_labels: float = 0.0
 
 
 DIGITS = "0 1 2 3 4 5 6 7 8 9"
@@ -42,6 +44,24 @@ STREAMS = {
     "split-cifar10": StreamInfo("Split CIFAR-10", "resnet18", "cifar10", "classes", OBJECTS),
     "imbalanced-mnist": StreamInfo(
         "Imbalanced Split-MNIST", "dropout-cnn", "mnist", "classes", DIGITS, seeded=True
+    ),
+    "split-mnist": StreamInfo(
+        "Split-MNIST, MLP-100", "mlp-100", "mnist", "classes", DIGITS, seeded=True
+    ),
+    "split-mnist-400": StreamInfo(
+        "Split-MNIST, MLP-400", "mlp-400", "mnist", "classes", DIGITS, seeded=True
+    ),
+    "noisy-fashion-mnist": StreamInfo(
+        "Split Fashion-MNIST, 20 % wrong labels",
+        *("cnn", "fashion-mnist", "classes", CLOTHES),
+        seeded=True,
+        wrong_labels=0.2,
+    ),
+    "noisy-digits": StreamInfo(
+        "Digits, 20 % wrong labels",
+        *("mlp", "digits", "classes", DIGITS),
+        seeded=True,
+        wrong_labels=0.2,
     ),
     "iid-covertype": StreamInfo("Covertype, iid", "mlp", "covertype", "iid"),
     "iid-electricity": StreamInfo("Electricity, iid", "mlp", "electricity", "iid"),

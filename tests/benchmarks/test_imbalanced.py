@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks.data import arrays
-from benchmarks.data.arrays import Images
 from benchmarks.grid import runner, training
 from benchmarks.grid.buffers import make_buffer
 from benchmarks.grid.cells import EXPERIMENTS, make_cells, make_groups
@@ -16,23 +14,6 @@ from benchmarks.report import tables
 from benchmarks.streams import images
 from benchmarks.streams.models import count_parameters, dropout_cnn
 from benchmarks.streams.opening import open_stream
-
-
-@pytest.fixture
-def mnist(monkeypatch):
-    """Random images in place of MNIST; the first pixel counts the images."""
-    draw = np.random.default_rng(0)
-
-    def part(count):
-        pixels = draw.integers(0, 256, size=(count, 1, 28, 28), dtype=np.uint8)
-        pixels[:, 0, 0, 0], pixels[:, 0, 0, 1] = np.arange(count) % 256, np.arange(count) // 256
-        return pixels, draw.permutation(np.arange(count) % 10)
-
-    made = Images(part(12_000), part(200))
-    monkeypatch.setattr(arrays, "mnist", lambda root: made)
-    open_stream.cache_clear()
-    yield made
-    open_stream.cache_clear()
 
 
 def test_stream_has_four_small_tasks_and_a_large_one(mnist):
