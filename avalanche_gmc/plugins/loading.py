@@ -44,7 +44,7 @@ def gathering(
         somebody else makes.
     """
     if isinstance(loader, DataLoader) and DistributedHelper.is_distributed:
-        loader = _shared_among_ranks(loader)
+        loader = _split_among_ranks(loader)
     if isinstance(loader, MultiDatasetDataLoader) and _has_stock(
         loader, MultiDatasetDataLoader, "_get_loader", "_make_pytorch_loader"
     ):
@@ -88,7 +88,7 @@ def _gathering_avalanche(loader: MultiDatasetDataLoader, share: float | None) ->
     return gathered
 
 
-def _shared_among_ranks(loader: Any) -> Any:
+def _split_among_ranks(loader: Any) -> Any:
     """Avalanche's loader for task-free experiences, with a part of the rows for each rank.
 
     A loader with a sampler of the user's stays as it is.

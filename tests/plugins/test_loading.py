@@ -311,10 +311,10 @@ def test_a_users_loader_stays_in_force(make):
         assert torch.equal(weights, y / 2)
 
 
-def test_only_a_stock_loader_is_shared_among_ranks():
+def test_only_a_stock_loader_is_split_among_ranks():
     data = marked([float(i) for i in range(23)])
     for stock in (DataLoader(data, batch_size=6), DataLoader(data, batch_size=6, shuffle=True)):
-        assert loading._shared_among_ranks(stock) is not stock
+        assert loading._split_among_ranks(stock) is not stock
     with_replacement = RandomSampler(data, replacement=True)
     for own in (
         drawn_by_weight(data),
@@ -324,7 +324,7 @@ def test_only_a_stock_loader_is_shared_among_ranks():
         DataLoader(data, batch_size=6, sampler=with_replacement),
         DataLoader(data, batch_size=6, sampler=RandomSampler(data, num_samples=40)),
     ):
-        assert loading._shared_among_ranks(own) is own
+        assert loading._split_among_ranks(own) is own
 
 
 def test_weights_in_a_minibatch_that_somebody_else_makes_must_be_found():
