@@ -30,14 +30,12 @@ from avalanche_gmc.dictionary.gram import Array, Ids, LastLayerGram
 from avalanche_gmc.pursuit.candidates import picks_on_trial
 from avalanche_gmc.pursuit.scoreboard import DEPENDENT, Scoreboard
 from avalanche_gmc.pursuit.triangle import Triangle
-from avalanche_gmc.pursuit.weights import PickedAtoms, least_squares
+from avalanche_gmc.pursuit.weights import PickedAtoms, refined
 
 CANDIDATES, FEW_CANDIDATES, FEW_ATOMS = 128, 64, 4096
 """A trial is made among so many of the best atoms; fewer, where the atoms are few."""
 FEWEST_COLUMNS, MOST_COLUMNS = 4, 16
 """b: twice as many as were picked of the last ones, within these limits."""
-WHOLE = 512
-"""The Gram matrix of up to so many atoms is computed at once."""
 FACTORED = 4
 """An atom must have this many times as many numbers as its factors: these are float64, and read
 twice."""
@@ -172,9 +170,8 @@ class GramSweep:
 
         :param lately: how many of the last columns were picked.
         """
-        if len(self._scores) <= WHOLE:
-            return np.arange(len(self._scores))
         number = FEW_CANDIDATES if len(self._scores) < FEW_ATOMS else CANDIDATES
+        number = min(number, len(self._scores))
         best = np.argpartition(self._scores, -number)[-number:]
         if pick not in best:
             best[0] = pick
@@ -226,8 +223,7 @@ class GramSweep:
         """Target minus the picks with least-squares weights: D, float64."""
         atoms = PickedAtoms(*self._board.picked(self.indices))
         factor = Triangle.of(torch.from_numpy(self._factor[: len(self._picks), self._picks]))
-        weights = least_squares(atoms, factor, self.coordinates, self._target)
-        return self._target - atoms.combine(weights)
+        return self._target - atoms.combine(refined(atoms, factor, self.coordinates, self._target))
 
 
 def is_factored(atoms: Dictionary) -> TypeGuard[LastLayerDictionary]:

@@ -42,7 +42,7 @@ from avalanche_gmc.pursuit.gram_sweep import GramSweep, gram_for, is_factored
 from avalanche_gmc.pursuit.progress import Progress, progress_bar
 from avalanche_gmc.pursuit.scoreboard import Scoreboard
 from avalanche_gmc.pursuit.sharded_scoreboard import scoreboard_of, start_together
-from avalanche_gmc.pursuit.stepwise import is_light, one_thread
+from avalanche_gmc.pursuit.stepwise import is_light, is_small, one_thread
 from avalanche_gmc.pursuit.sweep import Sweep
 from avalanche_gmc.pursuit.weights import PickedAtoms, divide_between_sweeps, fit_sweep
 
@@ -108,6 +108,8 @@ def orthogonal_matching_pursuit(
     """
     given = dictionary if isinstance(dictionary, Dictionary) else DenseDictionary(dictionary)
     goal = _as_tensor(target)
+    if is_small(given) and mode == "fast":
+        mode = "exact"
     light = is_light(given)
     if light and not isinstance(given, DenseDictionary) and not is_factored(given):
         given = DenseDictionary(given.rows(torch.arange(len(given))))
@@ -189,7 +191,7 @@ def _pursue(
     """Sweeps until enough atoms are picked, for a target (D, float64) and atoms of unit length."""
     wanted = min(size, board.num_candidates)
     stop = max(tolerance, board.precision.spent)
-    gram = gram_for(board, wanted)
+    gram = gram_for(board, wanted) if mode == "exact" else None
     sweeps: list[Sweep | GramSweep] = []
     weights: list[Tensor] = []
     while wanted > 0 and not (tolerance > 0.0 and sweeps and sweeps[-1].residual_norm <= tolerance):

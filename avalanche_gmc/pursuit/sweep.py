@@ -23,13 +23,13 @@ from avalanche_gmc.pursuit.scoreboard import Scoreboard
 from avalanche_gmc.pursuit.stepwise import Stepwise, can_round, is_light, one_thread
 from avalanche_gmc.pursuit.triangle import Triangle
 
-LONGEST_TRIAL = {"exact": 31, "fast": 47}
-"""With the residual, exact mode multiplies the dictionary with 32 columns."""
-MOST_CANDIDATES = {"exact": 512, "fast": 256}
+LONGEST_TRIAL = {"exact": 23, "fast": 47}
+"""With the residual, exact mode multiplies the dictionary with 24 columns."""
+MOST_CANDIDATES = {"exact": 256, "fast": 256}
 FEWEST_CANDIDATES = 64
 TRIAL_SHARE = 8
 """In fast mode a trial makes at most this fraction of all picks: 1/8."""
-SHORT_RUN = {True: 9, False: 4}
+SHORT_RUN = {True: 8, False: 4}
 """Trials with fewer right picks than this cost more than picking one by one, with or without fast
 bfloat16: verifying takes as long as 3 to 4 products with a vector, a bfloat16 product a third of
 one."""

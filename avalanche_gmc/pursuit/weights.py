@@ -79,18 +79,19 @@ def fit_sweep(
     :param target: D, float64.
     :returns: k, float64.
     """
-    weights = least_squares(atoms, factor, coordinates, target)
+    weights = refined(atoms, factor, coordinates, target)
     if nonnegative and bool((weights < 0).any()):
         weights = nonnegative_refit(factor, weights)
     return weights
 
 
-def least_squares(
-    atoms: PickedAtoms, factor: Triangle, coordinates: Tensor, target: Tensor
-) -> Tensor:
-    """The same without a bound on the weights; the factor stays as it is."""
+def refined(atoms: PickedAtoms, factor: Triangle, coordinates: Tensor, target: Tensor) -> Tensor:
+    """The same without a bound on the weights; the factor stays as it is.
+
+    The basis carries the rounding of the atoms' precision, the atoms themselves do not: one step of
+    iterative refinement.
+    """
     weights = factor.solve(coordinates)
-    # The basis carries the rounding of the atoms' precision; the atoms themselves do not.
     residual = target - atoms.combine(weights)
     return weights + factor.solve(factor.solve_transposed(atoms.correlate(residual)))
 

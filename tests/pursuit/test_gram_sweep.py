@@ -45,7 +45,6 @@ def assert_plain_picks(dictionary: LastLayerDictionary, size: int) -> None:
 @pytest.fixture
 def small_blocks(monkeypatch):
     """Few candidates and columns at a time, so that guesses fail often."""
-    monkeypatch.setattr(gram_sweep, "WHOLE", 0)
     monkeypatch.setattr(gram_sweep, "FEW_CANDIDATES", 8)
 
 
