@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -16,21 +16,24 @@ from torch import Tensor, nn
 from avalanche_gmc.dictionary import Dictionary
 from avalanche_gmc.embedding.draws import Draws
 from avalanche_gmc.embedding.examples import Examples, MapDataset
-from avalanche_gmc.embedding.forward import ordinary, parameter_like, prepare, run_model
+from avalanche_gmc.embedding.forward import (
+    activation_bytes,
+    ordinary,
+    parameter_like,
+    prepare,
+    run_model,
+)
 from avalanche_gmc.embedding.losses import ExampleLoss, Loss
 from avalanche_gmc.initialization import ModelOrFactory, parameter_shapes, plain_arithmetic
 
 CALIBRATION_EXAMPLES = 256
 """How many examples of the first data calibrate an embedding, in one forward pass."""
 
+MOST_EXAMPLES, ACTIVATION_BYTES = 1024, 2**24
+"""A forward pass takes at most so many examples, and so few that no layer returns more than 16 MiB
+for them: larger tensors are not kept by the allocator, and fresh memory takes twice the time."""
+
 Store = TypeVar("Store")
-
-
-class BatchSizes(NamedTuple):
-    """Examples per pass, where the user does not say: what was fastest on two cores."""
-
-    vectors: int
-    others: int  # images and the like, whose activations are large
 
 
 class GradientEmbedding(ABC):
@@ -83,7 +86,7 @@ class DrawsEmbedding(GradientEmbedding, Generic[Store]):
     :param draws: S.
     :param loss: one value per example; None is cross entropy.
     :param batch_size: examples per pass; it bounds the bytes in use and changes nothing else.
-    :param usual: the sizes if ``batch_size`` is None.
+    :param usual: the size if ``batch_size`` is None; None here takes what one forward pass can.
     :param save_draws: keep the draws themselves, also in states and pickles, not their seed.
     :param seed: of the draws (and projections).
     """
@@ -98,13 +101,13 @@ class DrawsEmbedding(GradientEmbedding, Generic[Store]):
         draws: int,
         loss: Loss | None,
         batch_size: int | None,
-        usual: BatchSizes,
+        usual: int | None,
         save_draws: bool,
         seed: int,
     ) -> None:
         _check_batch_size(batch_size)
         self.batch_size = batch_size
-        self._usual = usual
+        self._usual_batch_size = usual
         self._loss = ExampleLoss(loss)
         self._num_outputs: int | None = None
         with plain_arithmetic():
@@ -131,9 +134,9 @@ class DrawsEmbedding(GradientEmbedding, Generic[Store]):
         # Draws that are made one at a time must each see all batches before the next one is made.
         groups = [every] if self._draws.at_once else [[draw] for draw in every]
         with plain_arithmetic(self._device):
-            store = self._allocate(len(examples))
+            size, store = self.batch_size_for(examples), self._allocate(len(examples))
             for group in groups:
-                for rows in examples.batches(self.batch_size_for(examples)):
+                for rows in examples.batches(size):
                     x, y = self._read(examples, rows)
                     self._check_targets(y, first=rows.start)
                     for draw in group:
@@ -142,9 +145,12 @@ class DrawsEmbedding(GradientEmbedding, Generic[Store]):
 
     def batch_size_for(self, examples: Examples) -> int:
         """How many of these examples make a batch."""
-        if self.batch_size is not None:
-            return self.batch_size
-        return self._usual.vectors if examples.are_vectors else self._usual.others
+        size = self.batch_size or self._usual_batch_size
+        if size is None and len(examples):
+            inputs, _ = self._read(examples, slice(0, 1))
+            most = ACTIVATION_BYTES // activation_bytes(self._draws[0], inputs)
+            size = self._usual_batch_size = max(1, min(MOST_EXAMPLES, most))
+        return size or MOST_EXAMPLES
 
     @abstractmethod
     def _allocate(self, examples: int) -> Store:

@@ -45,11 +45,6 @@ class Examples:
     def __len__(self) -> int:
         return len(self._inputs)
 
-    @property
-    def are_vectors(self) -> bool:
-        """Whether an input is a vector, judged by the first one."""
-        return len(self) > 0 and self.read(slice(0, 1))[0].ndim == 2
-
     def batches(self, size: int) -> Iterator[slice]:
         """Consecutive slices of at most ``size`` examples."""
         return (slice(a, min(a + size, len(self))) for a in range(0, len(self), size))

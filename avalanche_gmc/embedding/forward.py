@@ -5,6 +5,9 @@ Letters: N examples, K outputs.
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -58,6 +61,24 @@ def run_model(model: nn.Module, inputs: Tensor) -> Tensor:
             "'logits') or SelectOutput(model, 0), or wrap the model in a module that returns it."
         )
     return outputs
+
+
+def activation_bytes(model: nn.Module, inputs: Tensor) -> int:
+    """The most that any part of the model returns for one example, or receives as its input.
+
+    :param inputs: of one example, 1×...
+    """
+    found = [inputs.nbytes]
+
+    def note(_: nn.Module, __: Any, output: Any) -> None:
+        if isinstance(output, Tensor):
+            found.append(output.nbytes)
+
+    with ExitStack() as hooks, torch.no_grad():
+        for module in model.modules():
+            hooks.callback(module.register_forward_hook(note).remove)
+        run_model(model, inputs)
+    return max(found)
 
 
 def require_moderate(values: Tensor, draw: int, first: int = 0) -> None:

@@ -18,7 +18,6 @@ from avalanche_gmc.dictionary import Dictionary, LastLayerDictionary
 from avalanche_gmc.embedding.base import DrawsEmbedding
 from avalanche_gmc.embedding.examples import MapDataset
 from avalanche_gmc.embedding.forward import require_moderate, run_model
-from avalanche_gmc.embedding.last_layer import BATCH_SIZES
 from avalanche_gmc.embedding.losses import Loss
 from avalanche_gmc.embedding.units import Unit, Units
 from avalanche_gmc.initialization import (
@@ -57,7 +56,7 @@ class GrowingHeadEmbedding(DrawsEmbedding[_Store]):
         its head may have grown already.
     :param draws: S.
     :param loss: ``loss(outputs, targets)`` with one value per example; None is cross entropy.
-    :param batch_size: examples per pass; None takes 1024 vectors or 256 of anything larger.
+    :param batch_size: examples per pass; None takes what :class:`LastLayerEmbedding` does.
     :param save_draws: keep the draws themselves, also in states and pickles.
     :param seed: of the draws and of all units.
     """
@@ -79,7 +78,7 @@ class GrowingHeadEmbedding(DrawsEmbedding[_Store]):
             draws=draws,
             loss=loss,
             batch_size=batch_size,
-            usual=BATCH_SIZES,
+            usual=None,
             save_draws=save_draws,
             seed=seed,
         )

@@ -13,12 +13,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from avalanche_gmc.dictionary import Dictionary, LastLayerDictionary
-from avalanche_gmc.embedding.base import BatchSizes, DrawsEmbedding
+from avalanche_gmc.embedding.base import DrawsEmbedding
 from avalanche_gmc.embedding.forward import require_moderate, run_model
 from avalanche_gmc.embedding.losses import Loss
 from avalanche_gmc.initialization import ModelOrFactory
-
-BATCH_SIZES = BatchSizes(vectors=1024, others=256)
 
 
 class _Store(NamedTuple):
@@ -43,7 +41,7 @@ class LastLayerEmbedding(DrawsEmbedding[_Store]):
     :param loss: ``loss(outputs, targets)`` with one value per example; None is cross entropy.
     :param layer: name of the final ``nn.Linear``, if it shall not be found.
     :param batch_size: examples per pass; it bounds the bytes in use and changes nothing else. None
-        takes 1024 vectors or 256 of anything larger.
+        takes up to 1024, so many that no layer returns more than 16 MiB.
     :param save_draws: keep the draws themselves, also in states and pickles. They are normally
         made from the seed when they are needed, and take no room.
     :param seed: of the draws.
@@ -67,7 +65,7 @@ class LastLayerEmbedding(DrawsEmbedding[_Store]):
             draws=draws,
             loss=loss,
             batch_size=batch_size,
-            usual=BATCH_SIZES,
+            usual=None,
             save_draws=save_draws,
             seed=seed,
         )

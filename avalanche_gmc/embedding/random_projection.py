@@ -11,18 +11,15 @@ import torch
 from torch import Tensor
 
 from avalanche_gmc.dictionary import DenseDictionary, Dictionary
-from avalanche_gmc.embedding.base import BatchSizes, DrawsEmbedding
+from avalanche_gmc.embedding.base import DrawsEmbedding
 from avalanche_gmc.embedding.forward import require_moderate
 from avalanche_gmc.embedding.losses import Loss
 from avalanche_gmc.embedding.per_example import PerExampleGradients, Ways
 from avalanche_gmc.embedding.projection import PROJECTIONS
 from avalanche_gmc.initialization import ModelOrFactory
 
-BATCH_SIZES = {
-    "sparse": BatchSizes(vectors=64, others=64),
-    "rademacher": BatchSizes(vectors=1024, others=512),
-}
-"""Small batches stay in the cache; the dense matrix is worth drawing for many examples only."""
+BATCH_SIZES = {"sparse": 64, "rademacher": 512}
+"""Small batches stay in the cache; the dense matrix pays only if many examples share a chunk."""
 
 WORK_ELEMENTS = {"sparse": 2**23, "rademacher": 2**26}
 """Most numbers in temporaries of per-example gradients: 32 MiB, or 256 MiB of float32."""
@@ -41,7 +38,7 @@ class RandomProjectionEmbedding(DrawsEmbedding[Tensor]):
         (the paper's dense ±1).
     :param loss: ``loss(outputs, targets)`` with one value per example; None is cross entropy.
     :param batch_size: examples per pass; it bounds the bytes in use and changes nothing else. None
-        takes 64 for the sparse and 512 for the dense projection (1024 if they are vectors).
+        takes 64 for the sparse and 512 for the dense projection.
     :param save_draws: keep the draws themselves, also in states and pickles. They are normally
         made from the seed when they are needed, and take no room.
     :param seed: of the draws and the projections.

@@ -480,10 +480,11 @@ def test_a_small_memory_of_a_class_incremental_stream_keeps_every_class(kind: st
     assert effective_rank(atoms(collapsed.embed(*some))) < rank_floor
 
 
-def test_vectors_come_in_larger_batches_than_images() -> None:
-    embedding = LastLayerEmbedding(small_cnn)
-    vectors = Examples(torch.zeros(3, 5), torch.zeros(3))
-    images = Examples(TensorDataset(torch.zeros(3, 1, 8, 8), torch.zeros(3)))
-    assert embedding.batch_size_for(vectors) == 1024
-    assert embedding.batch_size_for(images) == 256
-    assert LastLayerEmbedding(small_cnn, batch_size=7).batch_size_for(vectors) == 7
+@pytest.mark.parametrize(("width", "expected"), [(8, 1024), (2**14, 256), (2**23, 1)])
+def test_batches_are_as_large_as_activations_allow(width: int, expected: int) -> None:
+    def wide() -> nn.Module:
+        return nn.Sequential(nn.Linear(1, width), nn.AdaptiveAvgPool1d(2), nn.Linear(2, 2))
+
+    data = TensorDataset(torch.zeros(3, 1), torch.zeros(3))
+    assert LastLayerEmbedding(wide, draws=1).batch_size_for(Examples(data)) == expected
+    assert LastLayerEmbedding(wide, draws=1, batch_size=7).batch_size_for(Examples(data)) == 7
