@@ -1,11 +1,8 @@
 """Gradient-matching coresets for continual learning with Avalanche."""
 
-from avalanche_gmc.buffers import (
-    FacilityLocationBuffer,
-    GradientMatchingBuffer,
-    GreedyClassBalancedBuffer,
-    SlidingWindowBuffer,
-)
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from avalanche_gmc.dictionary import (
     DenseDictionary,
     Dictionary,
@@ -21,11 +18,19 @@ from avalanche_gmc.embedding import (
     SelectOutput,
 )
 from avalanche_gmc.initialization import Redrawn
-from avalanche_gmc.metrics import coreset_metrics
-from avalanche_gmc.plugins import CoresetGDumbPlugin, CoresetReplayPlugin
 from avalanche_gmc.pursuit import Coreset, orthogonal_matching_pursuit
-from avalanche_gmc.reporting import MemoryHistory, report
-from avalanche_gmc.strategies import CoresetGDumb, CoresetReplay
+
+if TYPE_CHECKING:
+    from avalanche_gmc.buffers import (
+        FacilityLocationBuffer,
+        GradientMatchingBuffer,
+        GreedyClassBalancedBuffer,
+        SlidingWindowBuffer,
+    )
+    from avalanche_gmc.metrics import coreset_metrics
+    from avalanche_gmc.plugins import CoresetGDumbPlugin, CoresetReplayPlugin
+    from avalanche_gmc.reporting import MemoryHistory, report
+    from avalanche_gmc.strategies import CoresetGDumb, CoresetReplay
 
 __all__ = [
     "Coreset",
@@ -55,3 +60,20 @@ __all__ = [
 ]
 
 __version__ = "0.2.0"
+
+_NEED_AVALANCHE = ("buffers", "exemplars", "metrics", "plugins", "reporting", "strategies")
+
+
+def __getattr__(name: str) -> Any:
+    """Names that need Avalanche, which takes seconds to import, are imported when first used."""
+    if name in _NEED_AVALANCHE:
+        return importlib.import_module(f"{__name__}.{name}")
+    if name in __all__:
+        for module in map(__getattr__, _NEED_AVALANCHE):
+            if hasattr(module, name):
+                return getattr(module, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, *_NEED_AVALANCHE})

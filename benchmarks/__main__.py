@@ -28,6 +28,7 @@ COMMANDS = {
     "selection-speed": "speed.selection",
     "embedding-speed": "speed.embedding",
     "training-speed": "speed.training",
+    "update-cost": "speed.update",
     "scaling": "speed.scaling",
 }
 """Command → the module of this package that has its options and runs it."""

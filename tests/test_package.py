@@ -55,6 +55,23 @@ def test_every_public_name_says_what_it_is():
     assert undocumented == []
 
 
+def test_the_pursuit_alone_does_not_import_avalanche():
+    code = """
+import sys
+import torch
+import avalanche_gmc
+coreset = avalanche_gmc.orthogonal_matching_pursuit(torch.eye(3), torch.ones(3), 2)
+avalanche_gmc.LastLayerEmbedding(lambda: torch.nn.Linear(2, 2))
+assert len(coreset.indices) == 2 and "avalanche" not in sys.modules
+assert set(avalanche_gmc.__all__) <= set(dir(avalanche_gmc))
+assert not hasattr(avalanche_gmc, "nothing") and "avalanche" not in sys.modules
+assert avalanche_gmc.buffers.GradientMatchingBuffer is avalanche_gmc.GradientMatchingBuffer
+from avalanche_gmc import *
+assert coreset_metrics.__module__ == "avalanche_gmc.metrics" and "avalanche" in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, timeout=120)
+
+
 def test_everything_the_changelog_names_is_public():
     entries = (ROOT / "CHANGELOG.md").read_text()
     named = set(re.findall(r"`([A-Z][a-z]\w+|orthogonal_\w+)`", entries))

@@ -1,0 +1,103 @@
+"""Time an update of the default memory against an epoch of training on the same experience.
+
+    python -m benchmarks update-cost [--only mlp cnn] [--sizes 200 1000] [--csv FILE]
+
+Avalanche's SimpleMLP (512 hidden units) and the paper's CNN on Split Fashion-MNIST, ResNet-18 on
+Split CIFAR-10: the model trains one epoch on the second experience (Avalanche's loop, Adam,
+minibatches of 100), then the memory, filled by the first experience, takes in the second. Both are
+read once before, by a short training and by the first update. Goal: an update takes at most as long
+as two epochs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pandas as pd
+import torch
+from avalanche.models import SimpleMLP
+from avalanche.training import Naive
+from torch import nn
+
+from avalanche_gmc import GradientMatchingBuffer
+from benchmarks.grid.rows import RESULTS, write_rows
+from benchmarks.options import positive
+from benchmarks.speed.training import quiet
+from benchmarks.streams.models import cnn, resnet18
+from benchmarks.streams.opening import open_stream
+
+MOST_EPOCHS = 2.0
+BATCH = 100
+MODELS: dict[str, tuple[str, Callable[[], nn.Module]]] = {
+    "mlp": ("split-fashion-mnist", lambda: SimpleMLP(num_classes=10, hidden_size=512)),
+    "cnn": ("split-fashion-mnist", cnn),
+    "resnet18": ("split-cifar10", resnet18),
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of the command."""
+    parser.add_argument("--only", nargs="+", choices=list(MODELS), default=list(MODELS))
+    parser.add_argument("--sizes", nargs="+", type=positive, default=[200, 1000], help="exemplars")
+    parser.add_argument("--threads", type=positive, default=torch.get_num_threads())
+    parser.add_argument("--data-root", type=Path, default=None, help="folder of the data")
+    parser.add_argument("--csv", type=Path, default=RESULTS / "update_cost.csv")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure, print a table, write a CSV file; 1 if a goal is missed."""
+    torch.set_num_threads(args.threads)
+    rows = [row for name in args.only for row in measure(name, args.sizes, args.data_root)]
+    print(pd.DataFrame(rows).to_string(index=False, float_format="{:.2f}".format))
+    setting = {"threads": args.threads, "torch": torch.__version__}
+    write_rows(args.csv, [row | setting for row in rows])
+    print(f"wrote {args.csv}", file=sys.stderr)
+    return 0 if all(row["met"] for row in rows) else 1
+
+
+def measure(name: str, sizes: list[int], root: Path | None) -> list[dict[str, Any]]:
+    """One row for each size of the memory."""
+    stream, make_model = MODELS[name]
+    first, second = list(open_stream(stream, root).benchmark.train_stream)[:2]
+    epoch = epoch_seconds(make_model(), first, second)
+    rows = []
+    for size in sizes:
+        print(f"{name}, {size} exemplars", file=sys.stderr)
+        embedding, update, buffer = update_seconds(make_model(), size, first, second)
+        row = {"model": name, "exemplars": size, "examples": len(second.dataset)}
+        row |= {"dimensions": len(buffer.target), "epoch_s": epoch}
+        row |= {"embedding_s": embedding, "update_s": update, "epochs": update / epoch}
+        rows.append(row | {"met": update <= MOST_EPOCHS * epoch})
+    return rows
+
+
+def epoch_seconds(model: nn.Module, first: Any, second: Any) -> float:
+    """Seconds of one epoch on the second experience."""
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+    criterion = nn.CrossEntropyLoss()
+    strategy = Naive(
+        model=model, optimizer=optimizer, criterion=criterion, train_mb_size=BATCH, evaluator=None
+    )
+    with quiet():
+        strategy.train(first)
+        start = time.perf_counter()
+        strategy.train(second)
+        return time.perf_counter() - start
+
+
+def update_seconds(
+    model: nn.Module, size: int, first: Any, second: Any
+) -> tuple[float, float, GradientMatchingBuffer]:
+    """Seconds of embedding the second experience, and of the whole update, of which it is part."""
+    buffer = GradientMatchingBuffer(size)
+    strategy = SimpleNamespace(model=model, _criterion=nn.CrossEntropyLoss())
+    buffer.update_from_dataset(first.dataset, strategy)
+    start = time.perf_counter()
+    buffer.update_from_dataset(second.dataset, strategy)
+    return 0.0, time.perf_counter() - start, buffer
