@@ -29,6 +29,7 @@ COMMANDS = {
     "embedding-speed": "speed.embedding",
     "training-speed": "speed.training",
     "update-cost": "speed.update",
+    "online-cost": "speed.online",
     "scaling": "speed.scaling",
 }
 """Command → the module of this package that has its options and runs it."""

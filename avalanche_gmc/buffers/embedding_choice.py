@@ -115,7 +115,7 @@ class EmbeddingChoice:
             model = self._model_factory
         options: dict[str, Any] = {"loss": _per_example_loss(strategy), "seed": self._seed}
         # The memory may have been resized since its embedding was built.
-        state = self._saved_state or {"dim": max(PLENTY_OF_DIMENSIONS * size, ALWAYS_USEFUL)}
+        state = self._saved_state or {"dim": plenty_of_dimensions(size)}
         if self._kind == LAST_LAYER:
             options["draws"] = state.get("draws") or last_layer_draws(model, size)
         kind, source = _KINDS[self._kind], model
@@ -187,14 +187,19 @@ def last_layer_draws(model: nn.Module | Callable[[], nn.Module], size: int) -> i
     """How many draws give the last layer's gradients enough dimensions for ``size`` exemplars.
 
     Time and room of embedding and pursuit grow in proportion to the draws, so they have limits: the
-    paper's 4 draws; down to 2 where these have twenty dimensions per exemplar; up to 16 where fewer
-    have less than ten, and up to 64 where these have less than two.
+    paper's 4 draws; down to 2 where these have twenty dimensions per exemplar, and 4,000 in all; up
+    to 16 where fewer have less than ten, and up to 64 where these have less than two.
     """
-    per_dimension = size / _dimensions_of_a_draw(model)
-    plenty = max(math.ceil(PLENTY_OF_DIMENSIONS * per_dimension), FEWEST_DRAWS)
-    good = min(math.ceil(GOOD_DIMENSIONS * per_dimension), DRAWS_FOR_GOOD)
-    needed = min(math.ceil(NEEDED_DIMENSIONS * per_dimension), DRAWS_FOR_NEEDED)
+    dimensions = _dimensions_of_a_draw(model)
+    plenty = max(math.ceil(plenty_of_dimensions(size) / dimensions), FEWEST_DRAWS)
+    good = min(math.ceil(GOOD_DIMENSIONS * size / dimensions), DRAWS_FOR_GOOD)
+    needed = min(math.ceil(NEEDED_DIMENSIONS * size / dimensions), DRAWS_FOR_NEEDED)
     return max(min(PAPERS_DRAWS, plenty), good, needed)
+
+
+def plenty_of_dimensions(size: int) -> int:
+    """As many as ``size`` exemplars can use."""
+    return max(PLENTY_OF_DIMENSIONS * size, ALWAYS_USEFUL)
 
 
 def _dimensions_of_a_draw(model: nn.Module | Callable[[], nn.Module]) -> int:

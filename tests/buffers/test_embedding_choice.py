@@ -39,13 +39,21 @@ def contents(buffer: GradientMatchingBuffer):
 @pytest.mark.parametrize(
     ("size", "draws"),
     [
-        *[(1, 2), (2, 2), (3, 3), (4, 4), (8, 4), (9, 5), (10, 5), (11, 6), (32, 16), (33, 16)],
+        *[(1, 4), (8, 4), (9, 5), (10, 5), (11, 6), (32, 16), (33, 16)],
         *[(160, 16), (161, 17), (300, 30), (640, 64), (641, 64), (10**6, 64)],
     ],
 )
-def test_ten_to_twenty_dimensions_per_exemplar_where_2_to_16_draws_have_them(size, draws):
+def test_ten_dimensions_per_exemplar_where_4_to_16_draws_have_them(size, draws):
     assert LastLayerEmbedding(model(), draws=1).dim == PER_DRAW
     assert last_layer_draws(model(), size) == draws
+
+
+@pytest.mark.parametrize(
+    ("per_draw", "size", "draws"),
+    [(1000, 1, 4), (1250, 1, 4), (1500, 1, 3), (2000, 200, 2), (2000, 201, 3), (9000, 1, 2)],
+)
+def test_fewer_draws_where_they_have_plenty_of_dimensions(per_draw, size, draws):
+    assert last_layer_draws(nn.Linear(per_draw // CLASSES - 1, CLASSES), size) == draws
 
 
 @pytest.mark.parametrize("spec", [None, "last-layer"])
