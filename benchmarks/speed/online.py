@@ -111,7 +111,8 @@ def training_step() -> Callable[[AvalancheDataset], None]:
         items = [data[k] for k in range(len(data))]
         inputs, labels = torch.stack([x for x, *_ in items]), [int(y) for _, y, *_ in items]
         optimizer.zero_grad()
-        nn.functional.cross_entropy(model(inputs), torch.tensor(labels)).backward()
+        loss = nn.functional.cross_entropy(model(inputs), torch.tensor(labels))
+        torch.autograd.backward(loss)
         optimizer.step()
 
     return train
