@@ -45,7 +45,7 @@ def gmc_gdumb_smnist(override_args: Mapping[str, Any] | None = None) -> dict[str
     """Train on the five experiences of Split-MNIST; the results of the last evaluation."""
     args = SimpleNamespace(**{**DEFAULTS, **(override_args or {})})
     torch.manual_seed(args.seed)
-    root = ensure("mnist", args.dataset_root)
+    root = ensure("mnist", args.dataset_root).parent
     benchmark = SplitMNIST(5, return_task_id=False, seed=args.seed, dataset_root=root)
     model = nn.Sequential(nn.Flatten(), mlp(28 * 28, 10, width=args.hidden_size))
     strategy = CoresetGDumb(

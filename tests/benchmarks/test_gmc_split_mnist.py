@@ -30,7 +30,7 @@ def small(monkeypatch, tmp_path):
             bright_rows(12), bright_rows(3), n_experiences, task_labels=return_task_id, seed=seed
         )
 
-    monkeypatch.setattr(gmc_split_mnist, "ensure", lambda name, root: tmp_path)
+    monkeypatch.setattr(gmc_split_mnist, "ensure", lambda name, root: tmp_path / "MNIST")
     monkeypatch.setattr(gmc_split_mnist, "SplitMNIST", split)
 
 
