@@ -37,7 +37,7 @@ DEFAULTS: Mapping[str, Any] = {
     "device": "cuda" if torch.cuda.is_available() else "cpu",
     "dataset_root": None,
 }
-TARGET_ACCURACY, ACCEPTED = 0.90, 0.03
+TARGET_ACCURACY, ACCEPTED = 0.89, 0.03
 """What the defaults reach, and how much less the baselines accept."""
 
 

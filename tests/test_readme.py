@@ -27,7 +27,8 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", ROOT / "benchmarks/README.md", ROOT / "CONTRIBUTING.md"]
 GUIDES = sorted((ROOT / "docs/guide").glob("*.md"))
 API = (ROOT / "docs/api.md").read_text()
-ALL_PAGES = [*PAGES, ROOT / "docs/scaling.md", ROOT / "docs/how_it_works.md", *GUIDES]
+OWN_PAGES = ("scaling", "how_it_works", "add_to_avalanche")
+ALL_PAGES = [*PAGES, *(ROOT / f"docs/{name}.md" for name in OWN_PAGES), *GUIDES]
 
 
 def name_of(page):
@@ -44,13 +45,15 @@ def squeezed(table):
 
 
 def test_first_snippet_trains_a_model_that_knows_all_classes(capsys):
-    snippet = blocks(PAGES[0], "python")[0]
-    assert "benchmarks." not in snippet.replace("avalanche.benchmarks", "")
+    first, without_avalanche = blocks(PAGES[0], "python")
+    assert "benchmarks." not in first.replace("avalanche.benchmarks", "")
     scope = {}
-    exec(snippet, scope)
+    exec(first, scope)
     found = [v for k, v in scope["results"].items() if k.startswith("Top1_Acc_Stream")]
     assert found[0] > 0.85
     assert len(scope["memory"].storage_policy.buffer) == 100
+    exec(without_avalanche, scope)
+    assert len(scope["chosen"]) == len(scope["weights"]) == 100
 
 
 @pytest.fixture
