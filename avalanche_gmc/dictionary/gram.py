@@ -10,6 +10,7 @@ written out.
 from __future__ import annotations
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -27,15 +28,12 @@ class LastLayerGram:
     """
 
     def __init__(self, atoms: LastLayerDictionary, inverse_norms: Tensor) -> None:
-        errors, features = atoms.errors.numpy(), atoms.features.numpy()
-        scale = inverse_norms.numpy()[:, None]
         # Chosen atoms are rows here; all atoms, as rows of N numbers, are multiplied twice as fast.
-        self._narrow, self._scale = (errors, features), scale
-        self._errors = np.ascontiguousarray(np.swapaxes(errors * scale, 1, 2))
-        self._features = np.ascontiguousarray(np.swapaxes(features, 1, 2), dtype=np.float64)
-        squares = np.square(self._errors).sum(axis=1) * np.square(self._features).sum(axis=1)
-        self.squares: Array = squares.sum(axis=0)
-        """The diagonal: N, 1 up to rounding."""
+        self._narrow = atoms.errors.numpy(), atoms.features.numpy()
+        self._scale = inverse_norms.numpy()[:, None]
+        self._errors = transposed(atoms.errors)
+        self._errors *= inverse_norms.numpy()
+        self._features = transposed(atoms.features)
 
     def columns(self, ids: Ids) -> Array:
         """Inner products of the chosen atoms with all atoms: m×N."""
@@ -49,7 +47,7 @@ class LastLayerGram:
     def correlate(self, vector: Array) -> Array:
         """Inner products of all atoms with a vector: D → N."""
         matrices = vector.reshape(len(self._errors), self._errors.shape[1], -1)
-        total = np.zeros(len(self.squares))
+        total = np.zeros(len(self._scale))
         for errors, features, matrix in zip(self._errors, self._features, matrices, strict=True):
             total += np.einsum("kn,kn->n", errors, matrix @ features)
         return total
@@ -67,3 +65,9 @@ class LastLayerGram:
             product *= h @ features
             total += product
         return total
+
+
+def transposed(factor: Tensor) -> Array:
+    """S×N×K → S×K×N in float64, contiguous."""
+    draws, number, size = factor.shape
+    return torch.empty(draws, size, number, dtype=torch.float64).copy_(factor.mT).numpy()

@@ -32,15 +32,15 @@ from avalanche_gmc.pursuit.scoreboard import DEPENDENT, Scoreboard
 from avalanche_gmc.pursuit.triangle import Triangle
 from avalanche_gmc.pursuit.weights import PickedAtoms, refined
 
-CANDIDATES, FEW_CANDIDATES, FEW_ATOMS = 128, 64, 4096
-"""A trial is made among so many of the best atoms; fewer, where the atoms are few."""
+CANDIDATES = ((16384, 256), (4096, 128), (0, 64))
+"""A trial is made among so many of the best of at least so many atoms."""
 FEWEST_COLUMNS, MOST_COLUMNS = 4, 16
 """b: twice as many as were picked of the last ones, within these limits."""
 FACTORED = 4
 """An atom must have this many times as many numbers as its factors: these are float64, and read
 twice."""
-GRAM_BYTES = 2**31
-"""The most bytes for L and the atoms in float64: 2 GiB."""
+GRAM_BYTES = 2**32
+"""The most bytes for L and the atoms in float64: 4 GiB."""
 TIE = 1e-9
 """Scores this close, relative to the residual, are compared again by the residual itself."""
 SHRUNK = 1e-2
@@ -138,7 +138,7 @@ class GramSweep:
         if not tied:
             return pick
         rivals = torch.from_numpy(np.flatnonzero(scores >= lowest))
-        rows = self._board.dictionary.rows(rivals[:FEW_CANDIDATES])
+        rows = self._board.dictionary.rows(rivals[:MOST_COLUMNS])
         if len(rivals) == len(rows) and bool((rows == rows[0]).all()):
             return int(rivals[0])
         return self._board.first_best(rivals, self._residual())
@@ -146,12 +146,12 @@ class GramSweep:
     def _distance(self, pick: int) -> float:
         """The squared distance of an atom from the picked span."""
         overlap = self._factor[: len(self._picks), pick]
-        return float(self._gram.squares[pick] - overlap @ overlap)
+        return float(1.0 - overlap @ overlap)
 
     def _block_dependent(self) -> None:
         """Atoms in the span of the picked ones are no candidates any more."""
         factor = self._factor[: len(self._picks)]
-        distances = self._gram.squares - np.einsum("kn,kn->n", factor, factor)
+        distances = 1.0 - np.einsum("kn,kn->n", factor, factor)
         self._scores[distances <= DEPENDENT**2] = -np.inf
 
     def _fetch(self, pick: int) -> None:
@@ -170,15 +170,15 @@ class GramSweep:
 
         :param lately: how many of the last columns were picked.
         """
-        number = FEW_CANDIDATES if len(self._scores) < FEW_ATOMS else CANDIDATES
-        number = min(number, len(self._scores))
+        count = len(self._scores)
+        number = min(count, next(most for least, most in CANDIDATES if count >= least))
         best = np.argpartition(self._scores, -number)[-number:]
         if pick not in best:
             best[0] = pick
         gram = self._outside(best, self._gram.block(best), best)
         limit = min(max(2 * lately, FEWEST_COLUMNS), MOST_COLUMNS)
-        scores = self._scores[best]
-        never = scores == -np.inf
+        never = self._scores[best] == -np.inf
+        scores = np.where(never, 0.0, self._scores[best])
         return best[
             picks_on_trial(
                 gram, scores, never, best, limit=limit, floor=-np.inf, tie=0.0, known=pick
