@@ -163,7 +163,8 @@ def row_norms(rows: Tensor) -> Tensor:
     """Euclidean norms in the widest type of the device, for rows of any scale: N×D → N."""
     if rows.dtype == torch.float32 and widest(rows.device) == torch.float64:
         # The squares of float32 numbers, however large or small, are within float64's range.
-        return torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64)
+        exact: Tensor = torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64)
+        return exact
     wide = rows.to(widest(rows.device))
     largest = wide.abs().amax(dim=1).clamp_min(torch.finfo(wide.dtype).tiny)
     norms: Tensor = torch.linalg.vector_norm(wide / largest[:, None], dim=1) * largest
