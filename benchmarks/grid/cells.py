@@ -30,6 +30,7 @@ class Experiment:
         to that of the current experience; such an experiment starts a new optimizer at each
         experience. Without them the memory counts for the part of the stream that it represents.
     :param published: what others report, for the table.
+    :param side_by_side: whether it compares many memories of few sizes, which are drawn as dots.
     """
 
     figure: str
@@ -42,6 +43,7 @@ class Experiment:
     image_training: Mapping[str, Any] = field(default_factory=dict)
     memory_factors: Mapping[str, float] = field(default_factory=dict)
     published: str = ""
+    side_by_side: bool = False
 
     def memory_factor(self, method: str) -> float | None:
         """The factor of a method, if there are factors."""
@@ -94,12 +96,14 @@ EXPERIMENTS = {
     "rivals": Experiment(
         "selection rules side by side, GDumb",
         *("gdumb", ("digits", "sorted-electricity"), RIVALS, (50, 200, 1000)),
+        side_by_side=True,
     ),
     "rivals-replay": Experiment(
         "selection rules side by side, experience replay",
         *("replay", ("digits", "sorted-electricity"), RIVALS, (50, 200, 1000)),
         training={"epochs": 10},
         image_training={"epochs": 1},
+        side_by_side=True,
     ),
     "gdumb-published": Experiment(
         "final accuracy in the training of GDumb's authors",
@@ -114,6 +118,7 @@ EXPERIMENTS = {
         *("gdumb", ("noisy-digits", "noisy-fashion-mnist")),
         ("gmc", "reservoir", "class-balanced", "grand", "herding", "giga", "bilevel", "k-center"),
         (100, 500),
+        side_by_side=True,
     ),
     # Borsos et al., "Coresets via bilevel optimization for continual learning and streaming",
     # NeurIPS 2020; the factors are theirs, chosen on the results.

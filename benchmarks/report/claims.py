@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks import UsageError
-from benchmarks.report import pages, runs
+from benchmarks.report import pages, rivals, runs
 from benchmarks.report.averages import Frame
 from benchmarks.report.contrasts import ALPHA, MARGIN
 from benchmarks.report.evidence import Evidence, evidence
@@ -151,6 +151,7 @@ MARKED: dict[str, Callable[[Path], str]] = {
     "claims": markdown,
     "verdicts": verdicts,
     "runs": runs.markdown,
+    "rivals": rivals.markdown,
 }
 
 

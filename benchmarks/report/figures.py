@@ -13,6 +13,7 @@ from matplotlib.transforms import offset_copy
 
 from benchmarks.grid.cells import EXPERIMENTS
 from benchmarks.grid.rows import numbers
+from benchmarks.report import rivals
 from benchmarks.report.averages import (
     Frame,
     Row,
@@ -40,6 +41,8 @@ def draw(experiment: str, rows: Sequence[Row], output: Path) -> list[Path]:
         figure = draw_class_frequencies(rows)
     elif EXPERIMENTS[experiment].per_experience:
         figure = draw_trajectories(rows)
+    elif EXPERIMENTS[experiment].side_by_side:
+        figure = rivals.draw(rows)
     else:
         figure = draw_curves(rows)
     return [save(figure, output / f"{experiment}.{ending}") for ending in ("png", "svg")]

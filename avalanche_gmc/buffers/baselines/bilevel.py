@@ -10,9 +10,14 @@ from torch import Tensor
 from torch.nn import functional
 
 from avalanche_gmc.buffers.baselines.geometry import last_layer
-from avalanche_gmc.buffers.baselines.selection import Candidates, Selection, SelectionBuffer
+from avalanche_gmc.buffers.baselines.selection import (
+    Candidates,
+    Embedding,
+    Selection,
+    SelectionBuffer,
+    checked_ridge,
+)
 from avalanche_gmc.dictionary.base import widest
-from avalanche_gmc.embedding import GradientEmbedding
 
 
 class BilevelBuffer(SelectionBuffer):
@@ -43,17 +48,10 @@ class BilevelBuffer(SelectionBuffer):
     """
 
     def __init__(
-        self,
-        max_size: int,
-        embedding: GradientEmbedding | str | None = None,
-        *,
-        ridge: float = 0.1,
-        seed: int = 0,
+        self, max_size: int, embedding: Embedding = None, *, ridge: float = 0.1, seed: int = 0
     ) -> None:
         super().__init__(max_size, embedding, seed=seed)
-        if not ridge > 0:
-            raise ValueError(f"ridge must be a number above 0, got {ridge}")
-        self._ridge = ridge
+        self._ridge = checked_ridge(ridge)
 
     def _select(self, candidates: Candidates, size: int) -> Selection:
         atoms = last_layer(candidates.atoms, "bilevel selection")

@@ -8,15 +8,16 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from avalanche_gmc.buffers.baselines.geometry import class_budgets, weighted_sum
+from avalanche_gmc.buffers.baselines.geometry import weighted_sum
 from avalanche_gmc.buffers.baselines.selection import (
     Candidates,
+    Embedding,
     Selection,
     WeightedSelectionBuffer,
+    checked_ridge,
 )
 from avalanche_gmc.buffers.embedding_choice import LOCAL
 from avalanche_gmc.dictionary import Dictionary
-from avalanche_gmc.embedding import GradientEmbedding
 from avalanche_gmc.pursuit.nonnegative import nonnegative_least_squares
 
 
@@ -50,23 +51,14 @@ class GradMatchBuffer(WeightedSelectionBuffer):
     default_embedding = LOCAL
 
     def __init__(
-        self,
-        max_size: int,
-        embedding: GradientEmbedding | str | None = None,
-        *,
-        ridge: float = 0.5,
-        seed: int = 0,
+        self, max_size: int, embedding: Embedding = None, *, ridge: float = 0.5, seed: int = 0
     ) -> None:
         super().__init__(max_size, embedding, seed=seed)
-        if not ridge > 0:
-            raise ValueError(f"ridge must be a number above 0, got {ridge}")
-        self._ridge = ridge
+        self._ridge = checked_ridge(ridge)
 
     def _select(self, candidates: Candidates, size: int) -> Selection:
-        available = {label: len(members) for label, members in candidates.members.items()}
         picks, weights = [], []
-        for label, budget in sorted(class_budgets(available, size).items()):
-            members = candidates.members[label]
+        for _, members, budget in candidates.budgets(size):
             atoms = candidates.atoms.take(members.to(candidates.atoms.device))
             stands_for = candidates.weights[members]
             own, fitted = ridge_pursuit(atoms, stands_for, budget, self._ridge)

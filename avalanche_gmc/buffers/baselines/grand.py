@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from avalanche_gmc.buffers.baselines.geometry import class_budgets, last_layer
+from avalanche_gmc.buffers.baselines.geometry import last_layer
 from avalanche_gmc.buffers.baselines.selection import Candidates, Selection, SelectionBuffer
 from avalanche_gmc.dictionary import LastLayerDictionary
 
@@ -36,10 +36,8 @@ class GradientNormBuffer(SelectionBuffer):
 
     def _select(self, candidates: Candidates, size: int) -> Selection:
         scores = grand_scores(last_layer(candidates.atoms, "GraNd")).cpu()
-        available = {label: len(members) for label, members in candidates.members.items()}
         picks = []
-        for label, budget in sorted(class_budgets(available, size).items()):
-            members = candidates.members[label]
+        for _, members, budget in candidates.budgets(size):
             best = scores[members].sort(descending=True, stable=True).indices
             picks.append(members[best[:budget]])
         return Selection(torch.cat(picks))

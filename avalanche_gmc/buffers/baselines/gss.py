@@ -14,10 +14,14 @@ from numpy.typing import NDArray
 
 from avalanche_gmc.buffers.base import checked
 from avalanche_gmc.buffers.baselines.geometry import BLOCK
-from avalanche_gmc.buffers.baselines.selection import Candidates, Selection, SelectionBuffer
+from avalanche_gmc.buffers.baselines.selection import (
+    Candidates,
+    Embedding,
+    Selection,
+    SelectionBuffer,
+)
 from avalanche_gmc.buffers.embedding_choice import LOCAL
 from avalanche_gmc.dictionary import Dictionary
-from avalanche_gmc.embedding import GradientEmbedding
 from avalanche_gmc.initialization import derive_seed
 
 
@@ -46,12 +50,7 @@ class GSSBuffer(SelectionBuffer):
     default_embedding = LOCAL
 
     def __init__(
-        self,
-        max_size: int,
-        embedding: GradientEmbedding | str | None = None,
-        *,
-        num_compared: int = 10,
-        seed: int = 0,
+        self, max_size: int, embedding: Embedding = None, *, num_compared: int = 10, seed: int = 0
     ) -> None:
         super().__init__(max_size, embedding, seed=seed)
         self._num_compared = checked("num_compared", num_compared, least=1)

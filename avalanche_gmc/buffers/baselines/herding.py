@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from avalanche_gmc.buffers.baselines.geometry import class_budgets, last_layer, layer_features
+from avalanche_gmc.buffers.baselines.geometry import last_layer, layer_features
 from avalanche_gmc.buffers.baselines.selection import Candidates, Selection, SelectionBuffer
 
 
@@ -67,10 +67,8 @@ class HerdingBuffer(SelectionBuffer):
         sums: dict[int, tuple[Tensor, float]],
         size: int,
     ) -> Selection:
-        available = {label: len(members) for label, members in candidates.members.items()}
         lists, weights = [torch.arange(0)], [torch.zeros(0, dtype=torch.float64)]
-        for label, budget in sorted(class_budgets(available, size).items()):
-            members = candidates.members[label]
+        for label, members, budget in candidates.budgets(size):
             total, count = sums[label]
             if bool((members >= candidates.stored).any()):
                 own = features[members.to(features.device)]

@@ -16,10 +16,13 @@ from avalanche.benchmarks.utils import AvalancheDataset
 from torch import Tensor
 
 from avalanche_gmc.buffers.base import OwningBuffer, checked, class_labels
+from avalanche_gmc.buffers.baselines.geometry import class_budgets
 from avalanche_gmc.buffers.embedding_choice import LAST_LAYER, EmbeddingChoice
 from avalanche_gmc.dictionary import Dictionary
 from avalanche_gmc.embedding import GradientEmbedding
 from avalanche_gmc.exemplars import Exemplars
+
+Embedding = GradientEmbedding | str | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +57,12 @@ class Candidates:
         """The positions of the candidates of each class, ascending."""
         classes = sorted(set(self.labels.tolist()))
         return {label: (self.labels == label).nonzero()[:, 0] for label in classes}
+
+    def budgets(self, size: int) -> list[tuple[int, Tensor, int]]:
+        """Each class, its members, and how many of them to select if all have equal parts."""
+        available = {label: len(members) for label, members in self.members.items()}
+        budgets = class_budgets(available, size)
+        return [(label, members, budgets[label]) for label, members in self.members.items()]
 
 
 class Selection(NamedTuple):
@@ -95,17 +104,10 @@ class SelectionBuffer(OwningBuffer):
 
     default_embedding: ClassVar[str] = LAST_LAYER
 
-    def __init__(
-        self,
-        max_size: int,
-        embedding: GradientEmbedding | str | None = None,
-        *,
-        seed: int = 0,
-    ) -> None:
+    def __init__(self, max_size: int, embedding: Embedding = None, *, seed: int = 0) -> None:
         super().__init__(max_size)
-        self._embedding = EmbeddingChoice(
-            self.default_embedding if embedding is None else embedding, seed
-        )
+        kind = self.default_embedding if embedding is None else embedding
+        self._embedding = EmbeddingChoice(kind, seed)
         self._seed = seed
         self._memory = _Memory()
 
@@ -131,21 +133,12 @@ class SelectionBuffer(OwningBuffer):
         memory = self._memory
         with self._embedding.uncalibrated_on_failure(fresh=self.num_seen == 0):
             embedding = self._embedding.resolve(strategy, self.max_size)
-            atoms, datasets = embedding.embed(data.eval()), [data]
-            if memory.atoms is not None:
-                stored = memory.atoms
+            atoms, stored = embedding.embed(data.eval()), memory.atoms
+            if stored is not None:
                 if self._embedding.is_local:
                     stored = embedding.embed(memory.exemplars.dataset().eval())
-                atoms, datasets = stored.concat(atoms), [memory.exemplars.dataset(), data]
-            candidates = Candidates(
-                atoms,
-                torch.cat([memory.weights, torch.ones(len(data), dtype=torch.float64)]),
-                len(memory.exemplars),
-                memory.num_seen + len(data),
-                memory.summary,
-                datasets,
-            )
-            memory = self._selected(candidates, data, self.max_size)
+                atoms = stored.concat(atoms)
+            memory = self._selected(self._candidates(atoms, data), data, self.max_size)
             # In one line: an interrupt comes before or after it.
             self._memory, self._embedding = memory, self._embedding.with_(embedding)
 
@@ -155,21 +148,25 @@ class SelectionBuffer(OwningBuffer):
         :param strategy: not used.
         :param new_size: the new ``max_size``.
         """
-        memory = self._memory
-        if (
-            len(memory.exemplars) > checked("the size of a memory", new_size, least=0)
-            and memory.atoms is not None
-        ):
-            candidates = Candidates(
-                memory.atoms,
-                memory.weights,
-                len(memory.exemplars),
-                memory.num_seen,
-                memory.summary,
-                [memory.exemplars.dataset()],
-            )
-            self._memory = self._selected(candidates, None, new_size)
+        checked("the size of a memory", new_size, least=0)
+        if self._memory.atoms is not None and len(self._memory.exemplars) > new_size:
+            self._memory = self._selected(self._candidates(self._memory.atoms), None, new_size)
         self.max_size = new_size
+
+    def _candidates(self, atoms: Dictionary, *new: AvalancheDataset) -> Candidates:
+        """The exemplars, then new examples.
+
+        :param atoms: of all of them.
+        """
+        memory, num_new = self._memory, sum(map(len, new))
+        return Candidates(
+            atoms,
+            torch.cat([memory.weights, torch.ones(num_new, dtype=torch.float64)]),
+            len(memory.exemplars),
+            memory.num_seen + num_new,
+            memory.summary,
+            [*([memory.exemplars.dataset()] if len(memory.exemplars) else []), *new],
+        )
 
     def _selected(
         self, candidates: Candidates, data: AvalancheDataset | None, size: int
@@ -194,6 +191,13 @@ class WeightedSelectionBuffer(SelectionBuffer):
     def weights(self) -> Tensor:
         """How many of the examples seen each exemplar represents: n, float32."""
         return self._memory.weights.float()
+
+
+def checked_ridge(ridge: float) -> float:
+    """Refuse what is not above 0."""
+    if not ridge > 0:
+        raise ValueError(f"ridge must be a number above 0, got {ridge}")
+    return ridge
 
 
 def _picked(exemplars: Exemplars, data: AvalancheDataset | None, picks: list[int]) -> Exemplars:

@@ -1,0 +1,139 @@
+"""Many memories side by side: the difference to reservoir sampling, and what selecting takes.
+
+No torch in here. Differences are paired by seed. Seconds are those of embedding and selection over
+the whole stream on one thread, at the largest memory; memories that share an embedding each count
+it whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from benchmarks.grid.cells import EXPERIMENTS
+from benchmarks.grid.rows import ResultsFile
+from benchmarks.report.averages import Frame, Row, frame_of, streams, usual
+from benchmarks.report.contrasts import paired, tested
+from benchmarks.report.pages import table
+from benchmarks.report.plots import label_of, panels, style_of
+from benchmarks.streams.registry import title_of
+
+REFERENCE = "reservoir"
+
+
+def markdown(results: Path) -> str:
+    """A table for each experiment that compares many memories, from whatever rows there are."""
+    parts = []
+    for name, experiment in EXPERIMENTS.items():
+        rows = ResultsFile(results / f"{name}.csv").rows() if experiment.side_by_side else []
+        if rows:
+            parts += [f"`{name}`: {experiment.figure}", comparison(rows)]
+    return "\n\n".join(parts) or "Not run yet."
+
+
+def comparison(rows: Sequence[Row]) -> str:
+    """A line for each memory, a column for each stream and size; the best memory comes first."""
+    frame = usual(frame_of(rows))
+    gaps, noisy = gaps_to_reference(frame), frame["wrong_labels"].ne("").any()
+    places = [place for stream in streams(rows) for place in places_of(frame, stream)]
+    header = ["memory", *(f"{title_of(stream)}, {size}" for stream, size in places), "seconds"]
+    groups, body = dict(list(frame.groupby(["variant", "stream", "memory_size"]))), []
+    for variant in ranked(frame, gaps):
+        line = [label_of(variant)]
+        for place in places:
+            own = groups.get((variant, *place))
+            line.append("" if own is None else text_of(own, gaps.get((variant, *place)), noisy))
+        body.append([*line, f"{seconds(frame, variant).mean():.2g}"])
+    return table(header, body, aligned=False)
+
+
+def text_of(own: Frame, gap: Any, noisy: bool) -> str:
+    """The accuracy of the reference, the difference of the others; wrong labels if there are."""
+    text = f"{own['accuracy'].mean():.3f}"
+    if gap is not None:
+        text = f"{gap['mean']:+.3f}" + (f" ± {gap['half']:.3f}" if gap["count"] > 1 else "")
+    return text + (f" ({own['wrong_labels'].astype(float).mean():.0%} wrong)" if noisy else "")
+
+
+def gaps_to_reference(frame: Frame) -> dict[tuple[str, str, int], Any]:
+    """Variant, stream and size → mean difference, half its 95 % interval, number of seeds."""
+    reference = frame[frame["method"] == REFERENCE]
+    found: dict[tuple[str, str, int], Any] = {}
+    for variant, own in frame[frame["method"] != REFERENCE].groupby("variant", sort=False):
+        pairs = paired(own, reference)
+        if len(pairs):
+            found |= {(variant, *place): gap for place, gap in tested(pairs).iterrows()}
+    return found
+
+
+def places_of(frame: Frame, stream: str) -> list[tuple[str, int]]:
+    """The memory sizes of a stream, with it."""
+    sizes = frame[frame["stream"] == stream]["memory_size"].unique()
+    return [(stream, int(size)) for size in sorted(sizes)]
+
+
+def ranked(frame: Frame, gaps: dict[tuple[str, str, int], Any]) -> list[str]:
+    """The variants by their mean difference, the largest first; the reference counts as 0."""
+    means = pd.Series({key: gap["mean"] for key, gap in gaps.items()}, dtype=float)
+    levels = means.groupby(level=0).mean() if len(means) else means
+    return sorted(frame["variant"].unique(), key=lambda variant: -levels.get(variant, 0.0))
+
+
+def seconds(frame: Frame, variant: str) -> Any:
+    """What a variant took at the largest memory of each stream: mean over seeds, by stream."""
+    own = frame[frame["variant"] == variant]
+    return own[own["memory_size"] == own["memory_size"].max()].groupby("stream")["seconds"].mean()
+
+
+def draw(rows: Sequence[Row]) -> Any:
+    """A panel of differences for each stream, with a mark for each memory size, and one of times.
+
+    The larger the memory, the larger and darker its mark.
+    """
+    frame, names = usual(frame_of(rows)), streams(rows)
+    gaps = gaps_to_reference(frame)
+    variants = ranked(frame, gaps)[::-1]
+    figure, axes = panels(len(names) + 1, y_label="", columns=len(names) + 1)
+    for axis, stream in zip(axes, names, strict=False):
+        places = places_of(frame, stream)
+        for number, place in enumerate(places):
+            shift = 0.24 * (number - (len(places) - 1) / 2)
+            for height, variant in enumerate(variants):
+                if (gap := gaps.get((variant, *place))) is not None:
+                    mark(axis, gap, height - shift, variant, (number + 1) / len(places))
+        axis.axvline(0, color="black", linewidth=1.2)
+        sizes = ", ".join(str(size) for _, size in places)
+        axis.set_title(f"{title_of(stream)}\n{sizes} exemplars", fontsize=10)
+        axis.set_xlabel("difference to reservoir")
+    for height, variant in enumerate(variants):
+        look = style_of(variant)
+        times = seconds(frame, variant)
+        axes[-1].plot(times, [height] * len(times), look.marker, color=look.color, markersize=5)
+    axes[-1].set_xscale("log")
+    axes[-1].set_title("time to embed and select\nthe largest memory", fontsize=10)
+    axes[-1].set_xlabel("seconds")
+    for axis in axes:
+        axis.set_ylim(-0.6, len(variants) - 0.4)
+        shown = [label_of(variant) for variant in variants] if axis is axes[0] else []
+        axis.set_yticks(range(len(variants)), shown or [""] * len(variants))
+    figure.set_figheight(0.3 * len(variants) + 1.6)
+    return figure
+
+
+def mark(axis: Any, gap: Any, height: float, variant: str, part: float) -> None:
+    """One difference with its 95 % confidence interval."""
+    look, half = style_of(variant), np.nan_to_num(gap["half"])
+    axis.errorbar(
+        gap["mean"],
+        height,
+        xerr=half,
+        color=look.color,
+        marker=look.marker,
+        markersize=2.5 + 3.5 * part,
+        alpha=0.35 + 0.65 * part,
+        linewidth=0.9,
+    )

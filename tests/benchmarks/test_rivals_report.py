@@ -1,0 +1,66 @@
+"""The rivals' table and figure say what the rows say."""
+
+import numpy as np
+import pytest
+from benchmark_rows import rows_for
+
+from benchmarks.grid.rows import as_text, write_rows
+from benchmarks.report import figures, rivals
+
+METHODS = ["reservoir", "gmc", "grand"]
+
+
+def made_up(experiment="rivals", **columns):
+    """Differences of .1 and -.05; the deviation over the seeds is known."""
+    rows = rows_for(
+        experiment, streams=["digits"], methods=METHODS, sizes=(50, 200), seeds=range(3)
+    )
+    for row in rows:
+        level = {"reservoir": 0.5, "gmc": 0.6 + 0.01 * row["seed"], "grand": 0.45}[row["method"]]
+        row["accuracy"] = level
+        row["selection_seconds"] = {"reservoir": 0.1, "gmc": 2.0, "grand": 1.0}[row["method"]]
+        row["embedding_seconds"] = 0.5 if row["method"] == "gmc" else None
+        row.update(columns)
+    return [{name: as_text(value) for name, value in row.items()} for row in rows]
+
+
+def lines_of(text):
+    return [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines()]
+
+
+def test_table_has_differences_intervals_and_seconds_best_first():
+    header, _, *body = lines_of(rivals.comparison(made_up()))
+    assert header[0] == "memory" and header[1].endswith("50") and header[-1] == "seconds"
+    assert [line[0] for line in body] == ["GMC (default)", "reservoir", "GraNd"]
+    half = 4.302653 * 0.01 / np.sqrt(3)  # Student's t, two degrees of freedom
+    assert body[0][1:] == [f"+0.110 ± {half:.3f}"] * 2 + ["2.5"]
+    assert body[1][1:] == ["0.500", "0.500", "0.1"]
+    assert body[2][1] == "-0.050 ± 0.000"
+
+
+def test_wrong_labels_are_told_where_there_are_some():
+    body = lines_of(rivals.comparison(made_up("label-noise", wrong_labels=0.25)))[2:]
+    assert body[1][1] == "0.500 (25% wrong)"
+
+
+def test_page_has_the_experiments_with_rows(tmp_path):
+    assert rivals.markdown(tmp_path) == "Not run yet."
+    write_rows(tmp_path / "rivals.csv", made_up())
+    assert "`rivals`" in rivals.markdown(tmp_path)
+    assert "`label-noise`" not in rivals.markdown(tmp_path)
+
+
+def test_single_seeds_have_no_interval():
+    rows = [row for row in made_up() if row["seed"] == "0"]
+    assert lines_of(rivals.comparison(rows))[2][1] == "+0.100"
+    rivals.draw(rows)
+
+
+def test_figure_has_a_mark_for_each_difference_and_the_times(tmp_path):
+    figure = rivals.draw(made_up())
+    differences, times = figure.axes
+    middles = [bars.lines[0].get_xdata()[0] for bars in differences.containers]
+    assert sorted(middles) == pytest.approx([-0.05, -0.05, 0.11, 0.11])
+    assert [label.get_text() for label in differences.get_yticklabels()][-1] == "GMC (default)"
+    assert sorted(line.get_xdata()[0] for line in times.lines) == pytest.approx([0.1, 1.0, 2.5])
+    assert len(figures.draw("rivals", made_up(), tmp_path)) == 2
