@@ -24,6 +24,7 @@ COMMANDS = {
     "figures": "commands.figures",
     "claims": "commands.claims",
     "show-memory": "commands.show_memory",
+    "show-choice": "commands.show_choice",
     "report": "commands.report",
     "selection-speed": "speed.selection",
     "embedding-speed": "speed.embedding",

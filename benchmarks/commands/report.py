@@ -16,9 +16,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from benchmarks.commands import show_memory
-from benchmarks.grid.cells import make_cells
 from benchmarks.grid.methods import METHODS
-from benchmarks.grid.rows import PUBLISHED, RESULTS, Cell, ResultsFile
+from benchmarks.grid.rows import PUBLISHED, Cell, ResultsFile
 from benchmarks.options import folder
 from benchmarks.streams.registry import STREAMS
 
@@ -39,20 +38,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Show the stream to a memory, record it and write the page."""
     from avalanche_gmc import report
-    from benchmarks.streams.opening import open_stream
 
-    what = ([args.stream], [args.method], [args.memory_size], [args.seed])
-    (cell,) = make_cells("gdumb", *what, train_fraction=args.train_fraction)
-    stream, info = (
-        open_stream(args.stream, args.data_root, args.train_fraction),
-        STREAMS[cell.stream],
-    )
+    cell, stream = show_memory.opened(args, args.method)
+    info = STREAMS[args.stream]
     buffer, history = recorded(cell, stream, digits=info.data == "digits")
-    name = f"{args.stream}-{args.method}-{args.memory_size}-{args.seed}.html"
     with tempfile.TemporaryDirectory() as drawn:
         path = report(
             buffer,
-            args.output or RESULTS / "memories" / name,
+            show_memory.path_of(args, ".html"),
             history=history,
             class_names=info.class_names.split(),
             title=f"{METHODS[args.method].label}: {args.memory_size} exemplars of {info.title}",

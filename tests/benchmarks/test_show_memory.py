@@ -7,7 +7,7 @@ from PIL import Image
 
 from benchmarks.__main__ import main
 from benchmarks.commands import show_memory
-from benchmarks.report import contact_sheet
+from benchmarks.report import choice, contact_sheet
 
 
 def test_rows_are_classes_with_the_heaviest_first(monkeypatch):
@@ -57,3 +57,24 @@ def test_sheet_is_written(tmp_path, capsys, method):
 def test_bad_options_exit_2_with_one_sentence(arguments, capsys):
     assert main(["show-memory", *arguments]) == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_choice_is_drawn_on_a_map_of_the_gradients(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("sklearn.manifold.TSNE.fit_transform", lambda self, atoms: atoms[:, :2])
+    path = tmp_path / "choice.svg"
+    options = ["--train-fraction", "0.2", "--memory-size", "20", "--output", str(path)]
+    assert main(["show-choice", *options]) == 0
+    assert capsys.readouterr().out.strip() == str(path)
+    assert "<svg" in path.read_text()
+
+
+def test_discs_are_as_large_as_weights_and_labels_count_the_exemplars():
+    places, labels = np.array([[0.0, 0.0], [1.0, 1.0], [2.0, 0.0]]), np.array([0, 1, 1])
+    memory = choice.Chosen("GMC", places[:2], labels[:2], np.array([0.5, 1.5]), 0.25)
+    figure = choice.draw(places, labels, [memory], ["cat", "dog"])
+    (axis,) = figure.axes
+    dots, discs = axis.collections
+    assert len(dots.get_offsets()) == 3
+    assert discs.get_sizes()[0] == 3 * discs.get_sizes()[1]
+    assert [text.get_text() for text in axis.texts] == ["cat: 1", "dog: 1"]
+    assert "0.25" in axis.get_title()
