@@ -10,6 +10,7 @@ import shlex
 from pathlib import Path
 from unittest import mock
 
+import pandas as pd
 import pytest
 import torch
 from avalanche.training.supervised import Naive
@@ -153,6 +154,17 @@ def test_numbers_of_the_demo_are_those_of_its_rows():
         own = [row for row in rows if row["stream"] == stream]
         table = squeezed(plain_table(paired_differences(own)))
         assert set(table[2:]) <= set(squeezed(PAGES[1].read_text()))
+
+
+def test_costs_of_an_update_are_those_of_its_rows():
+    text = (ROOT / "docs/guide/choices.md").read_text()
+    rows = pd.read_csv(PUBLISHED / "update_cost.csv")
+    assert text.count(" s | ") == 2 * len(rows)
+    for row in rows.itertuples():
+        cells = (
+            f"| {row.exemplars:,} | {row.examples:,} | {row.epoch_s:.2f} s | {row.update_s:.2f} s |"
+        )
+        assert f"{cells} {row.epochs:.1f} |" in text
 
 
 @pytest.mark.parametrize("script", ["sorted_tabular", "split_fashion_mnist", "split_cifar10"])
