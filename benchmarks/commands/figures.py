@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
 
 from benchmarks import UsageError
 from benchmarks.files import write_whole
@@ -23,7 +22,10 @@ from benchmarks.options import folder
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of ``python -m benchmarks figures``."""
     parser.add_argument(
-        "experiments", nargs="*", metavar="EXPERIMENT", help="which ones; all with rows if none"
+        "experiments",
+        nargs="*",
+        metavar="EXPERIMENT",
+        help="which; all with rows if none",
     )
     parser.add_argument("--results", type=folder, default=RESULTS, help="folder of the CSV files")
     parser.add_argument("--output", type=folder, help="folder of the figures; else RESULTS/figures")
@@ -33,9 +35,9 @@ def run(args: argparse.Namespace) -> int:
     """Draw every experiment that has rows."""
     from benchmarks.report import figures, tables
 
-    names = args.experiments or [
-        name for name in EXPERIMENTS if (args.results / f"{name}.csv").exists()
-    ]
+    files = {name: [args.results / f"{name}.csv"] for name in EXPERIMENTS}
+    files[figures.DRAWS] = [*files["gdumb"], args.results / "ablations/gdumb.csv"]
+    names = args.experiments or [name for name in files if files[name][-1].exists()]
     if not names:
         raise UsageError(
             f"{args.results} holds no results: run `python -m benchmarks run gdumb` first, "
@@ -43,23 +45,18 @@ def run(args: argparse.Namespace) -> int:
         )
     output = args.output or args.results / "figures"
     for name in names:
-        rows = rows_of(name, args.results)
+        if name not in files:
+            raise UsageError(f"unknown experiment {name!r}: choose from {', '.join(files)}")
+        rows = [row for path in files[name] for row in ResultsFile(path).rows()]
+        if not rows:
+            raise UsageError(
+                f"{files[name][-1]} holds no rows: run `python -m benchmarks run {name}` first"
+            )
         for path in figures.draw(name, rows, output):
             print(path)
-        table = args.results / "tables" / f"{name}.md"
-        write_whole(table, tables.markdown(name, rows))
-        print(table)
+        if name in EXPERIMENTS:
+            table = args.results / "tables" / f"{name}.md"
+            write_whole(table, tables.markdown(name, rows))
+            print(table)
     print(f"drawn: {', '.join(names)}", file=sys.stderr)
     return 0
-
-
-def rows_of(name: str, results: Path) -> list[dict[str, str]]:
-    """The rows of one experiment, at least one."""
-    if name not in EXPERIMENTS:
-        raise UsageError(f"unknown experiment {name!r}: choose from {', '.join(EXPERIMENTS)}")
-    rows = ResultsFile(results / f"{name}.csv").rows()
-    if not rows:
-        raise UsageError(
-            f"{results / f'{name}.csv'} holds no rows: run `python -m benchmarks run {name}` first"
-        )
-    return rows

@@ -19,6 +19,7 @@ from benchmarks.report.averages import OPTIONS, SETTING, Frame, Row, frame_of, s
 Choice = Mapping[str, str]
 """Columns of a row and the values they must have."""
 
+REFERENCE = "reservoir"
 MARGIN = 0.005
 ALPHA = 0.05
 PLACE = ["stream", "memory_size"]
@@ -35,6 +36,14 @@ def paired(ours: Frame, others: Frame, by: Sequence[str] = SETTING) -> Frame:
     ours, others = (frame.drop_duplicates(by, keep="last") for frame in (ours, others))
     pairs = ours.merge(others, on=by, suffixes=("", "_other"))
     return pairs.assign(gap=pairs["accuracy"] - pairs["accuracy_other"])
+
+
+def to_reference(frame: Frame) -> Frame:
+    """Differences to the reservoir: stream, variant and memory size → what :func:`tested` says."""
+    reference = frame[frame["method"] == REFERENCE]
+    others = frame[frame["method"] != REFERENCE].groupby("variant", sort=False)
+    pairs = pd.concat([paired(own, reference) for _, own in others] or [frame.head(0)])
+    return tested(pairs.assign(gap=pairs.get("gap")), ["stream", "variant", "memory_size"])
 
 
 def compared(rows: Sequence[Row], left: Choice, right: Choice) -> Frame:

@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
-import pandas as pd
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+from matplotlib.ticker import FixedLocator
 from matplotlib.transforms import offset_copy
 
 from benchmarks.grid.cells import EXPERIMENTS
 from benchmarks.grid.rows import numbers
-from benchmarks.report import rivals
+from benchmarks.report import draws, rivals
 from benchmarks.report.averages import (
     Frame,
     Row,
@@ -24,11 +23,11 @@ from benchmarks.report.averages import (
     trajectories,
     usual,
 )
-from benchmarks.report.contrasts import paired, tested
-from benchmarks.report.plots import Style, label_of, legend, panels, save, styled
+from benchmarks.report.contrasts import to_reference
+from benchmarks.report.plots import Style, label_of, legend, logarithmic, panels, save, styled
 from benchmarks.streams.registry import title_of
 
-REFERENCE = "reservoir"
+DRAWS = "draws"
 FAILING = 0.05
 """How far behind the reservoir, in the mean over sizes, a method no longer shapes the axes."""
 LINE_OF_STRIP = 0.085
@@ -36,8 +35,10 @@ LINE_OF_STRIP = 0.085
 
 
 def draw(experiment: str, rows: Sequence[Row], output: Path) -> list[Path]:
-    """Draw one experiment's figure; returns the files written, PNG and SVG."""
-    if EXPERIMENTS[experiment].paradigm == "count":
+    """Draw the figure of an experiment, or of the draws; returns the files written, PNG and SVG."""
+    if experiment == DRAWS:
+        figure = draws.draw(rows)
+    elif EXPERIMENTS[experiment].paradigm == "count":
         figure = draw_class_frequencies(rows)
     elif EXPERIMENTS[experiment].per_experience:
         figure = draw_trajectories(rows)
@@ -51,14 +52,14 @@ def draw(experiment: str, rows: Sequence[Row], output: Path) -> list[Path]:
 def draw_curves(rows: Sequence[Row]) -> Any:
     """Against memory size: above the difference to the reservoir, if it was run, below accuracy."""
     frame, names = usual(frame_of(rows)), streams(rows)
-    gaps = {stream: gaps_to_reference(frame[frame["stream"] == stream]) for stream in names}
-    both = any(map(len, gaps.values()))
+    gaps = to_reference(frame)
+    both = len(gaps) > 0
     figure, axes = panels(len(names) * (1 + both), columns=len(names) if both else 2)
-    for column, (stream, gap) in enumerate(gaps.items()):
-        accuracy = curves(rows, stream)
+    for column, stream in enumerate(names):
+        accuracy, gap = curves(rows, stream), gaps[gaps.index.isin([stream], "stream")].droplevel(0)
         sizes = accuracy.groupby("memory_size").size()
         sizes = sizes.index[2 * sizes > len(accuracy.index.unique("variant"))]
-        mean = gap["mean"].groupby("variant").mean() if len(gap) else pd.Series(dtype=float)
+        mean = gap["mean"].groupby("variant").mean()
         failing = mean.index[mean < -FAILING]
         above, below = axes[column], axes[column + len(names) * both]
         draw_lines(below, accuracy, "std", sizes, failing)
@@ -89,14 +90,6 @@ def draw_trajectories(rows: Sequence[Row]) -> Any:
         axis.set_xlabel("experiences seen")
     legend(figure, axes)
     return figure
-
-
-def gaps_to_reference(frame: Frame) -> Frame:
-    """Differences to the reservoir by variant and memory size, as ``contrasts.tested`` has them."""
-    reference = frame[frame["method"] == REFERENCE]
-    others = frame[frame["method"] != REFERENCE].groupby("variant", sort=False)
-    pairs = pd.concat([paired(own, reference) for _, own in others] or [frame.head(0)])
-    return tested(pairs, ["variant", "memory_size"]) if len(pairs) else pairs
 
 
 def draw_lines(
@@ -173,15 +166,6 @@ def title(axis: Any, stream: str, frame: Frame) -> None:
     axis.set_title(f"{title_of(stream)}\n", fontsize=12)
     grey = {"ha": "center", "fontsize": 9, "color": "#555555"}
     axis.text(0.5, 1.03, ", ".join(texts), transform=axis.transAxes, **grey)
-
-
-def logarithmic(axis: Any, ticks: Sequence[int]) -> None:
-    """A logarithmic x axis that names these positions."""
-    axis.set_xscale("log")
-    axis.margins(x=0.1)
-    axis.xaxis.set_minor_locator(NullLocator())
-    axis.xaxis.set_major_locator(FixedLocator(sorted(ticks)))
-    axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
 
 
 def draw_class_frequencies(rows: Sequence[Row]) -> Any:

@@ -17,6 +17,7 @@ from benchmarks.grid.methods import METHODS
 
 mpl.use("Agg")
 import matplotlib.pyplot as plt
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 
 @dataclass(frozen=True)
@@ -94,6 +95,15 @@ def panels(
     return figure, axes[:count]
 
 
+def logarithmic(axis: Any, ticks: Iterable[float]) -> None:
+    """A logarithmic x axis that names these positions."""
+    axis.set_xscale("log")
+    axis.margins(x=0.1)
+    axis.xaxis.set_minor_locator(NullLocator())
+    axis.xaxis.set_major_locator(FixedLocator(sorted(ticks)))
+    axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+
+
 def styled(variants: Iterable[str]) -> list[tuple[str, Style]]:
     """The variants with their looks, in the order of the legend."""
     seen: dict[str, int] = {}
@@ -110,7 +120,7 @@ def in_order(variants: Iterable[str]) -> list[str]:
     return [variant for variant, _ in styled(variants)]
 
 
-def legend(figure: Any, axes: Sequence[Any]) -> None:
+def legend(figure: Any, axes: Sequence[Any], columns: int | None = None) -> None:
     """One legend for all panels, below them."""
     entries: dict[str, Any] = {}
     for axis in axes:
@@ -118,7 +128,7 @@ def legend(figure: Any, axes: Sequence[Any]) -> None:
             known = entries.setdefault(name, handle)
             if getattr(known, "get_linestyle", str)() == "None":  # single points: better a line
                 entries[name] = handle
-    columns = {1: 2, 2: 4, 3: 5}.get(len(axes), 7)
+    columns = columns or {1: 2, 2: 4, 3: 5}.get(len(axes), 7)
     figure.legend(
         entries.values(),
         entries.keys(),

@@ -13,15 +13,13 @@ from benchmarks.report.averages import (
     curves,
     frame_of,
     streams,
-    summarized,
     trajectories,
+    usual,
 )
-from benchmarks.report.contrasts import paired
+from benchmarks.report.contrasts import to_reference
 from benchmarks.report.pages import table
 from benchmarks.report.plots import in_order, label_of
 from benchmarks.streams.registry import title_of
-
-REFERENCE = "reservoir"
 
 
 def markdown(experiment: str, rows: Sequence[Row]) -> str:
@@ -84,13 +82,10 @@ def plain_table(lines: Mapping[str, Mapping[int, str]], corner: str = "memory") 
 
 def paired_differences(rows: Sequence[Row]) -> Texts:
     """Variant → memory size → mean ± deviation of (accuracy − reservoir's of the same seed)."""
-    frame = frame_of(rows)
-    reference = frame[frame["method"] == REFERENCE]
     found: Texts = {}
-    for name, own in frame[frame["method"] != REFERENCE].groupby("variant", sort=False):
-        gaps = summarized(paired(own, reference), ["memory_size"], "gap")
-        for size, mean, std, count in gaps.itertuples():
-            found.setdefault(name, {})[size] = f"{mean:+.3f} ± {std:.3f} (n={count})"
+    for (_, name, size), gap in to_reference(usual(frame_of(rows))).iterrows():
+        text = f"{gap['mean']:+.3f} ± {gap['std']:.3f} (n={gap['count']:.0f})"
+        found.setdefault(name, {})[size] = text
     return found
 
 

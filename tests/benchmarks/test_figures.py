@@ -120,6 +120,28 @@ def test_fewer_seeds_are_hollow_and_incomplete_curves_have_no_line():
     plots.plt.close(figure)
 
 
+def test_more_draws_are_drawn_against_dimensions_per_exemplar(tmp_path):
+    """Digits: ten classes, 128 features and a bias, so 1,290 dimensions a draw."""
+    rows = text_rows("gdumb", streams=["digits"], methods=["reservoir", "gmc-last-layer"])
+    for draws, mode in ((16, "fast"), (4, "fast"), (16, "exact")):
+        more = {"methods": ["gmc-last-layer"], "sizes": (100,), "draws": draws, "mode": mode}
+        rows += text_rows("gdumb", streams=["digits"], **more)
+    for row in rows:
+        row["class_counts"] = ";".join("1" * 10)
+        if row["draws"] == "16":
+            row["accuracy"] = str(float(row["accuracy"]) + (0.13 if row["mode"] == "exact" else 0))
+    found = figures.draws.gains(rows)
+    assert found["memory_size"].tolist() == [100, 100]
+    assert found["per_exemplar"].tolist() == pytest.approx([51.6, 206.4])
+    assert found["mean"].tolist() == pytest.approx([0.1, 0.13])
+    assert found["count"].tolist() == [2, 2]
+    (tmp_path / "ablations").mkdir()
+    for name in ("gdumb", "ablations/gdumb"):
+        write_rows(tmp_path / f"{name}.csv", [{c: row[c] for c in COLUMNS} for row in rows])
+    assert main(["figures", "draws", "--results", str(tmp_path)]) == 0
+    assert (tmp_path / "figures" / "draws.svg").exists()
+
+
 def test_a_figure_shows_one_setting_of_a_stream():
     thin = text_rows("gdumb", streams=["digits"], methods=["gmc"], seeds=(0,), train_fraction=0.1)
     lines = curves([*ROWS, *thin], "digits")
