@@ -13,9 +13,8 @@ import platform
 import time
 import traceback
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any
 
 import torch
 from filelock import FileLock, Timeout
@@ -42,9 +41,7 @@ from benchmarks.grid.training import (
     Stopwatch,
     accuracy,
     in_precision,
-    train_gdumb,
-    train_gdumb_through,
-    train_replay,
+    train,
 )
 from benchmarks.streams.opening import Stream, open_stream
 from benchmarks.streams.registry import stream_info
@@ -120,15 +117,10 @@ def selections(cells: Sequence[Cell], stream: Stream, kept: Path) -> dict[Key, S
 
 def measure(cell: Cell, stream: Stream, selected: Selected | None) -> dict[str, object]:
     """The row of one cell."""
-    paradigm = EXPERIMENTS[cell.experiment].paradigm
     row: dict[str, object] = {**dict.fromkeys(COLUMNS), **cell.row(), **environment()}
-    if paradigm == "count":
-        row["class_counts_per_experience"] = stream.class_counts()
-    elif paradigm == "replay":
-        row.update(measure_replay(cell, stream, selected))
-    else:
-        row.update(measure_gdumb(cell, stream, selected))
-    return row
+    if EXPERIMENTS[cell.experiment].paradigm == "count":
+        return row | {"class_counts_per_experience": stream.class_counts()}
+    return row | measure_training(cell, stream, selected)
 
 
 def recipe_of(cell: Cell, stream: Stream) -> Recipe:
@@ -155,54 +147,34 @@ def score(model: torch.nn.Module, stream: Stream, precision: str) -> float:
     return sum(accuracies) / len(accuracies)
 
 
-def measure_gdumb(cell: Cell, stream: Stream, selected: Selected | None) -> dict[str, object]:
-    """Train from scratch on the last memory, or on each where that is asked for."""
-    experiences = list(stream.benchmark.train_stream)
-    recipe = recipe_of(cell, stream)
-    accuracies, start, stopwatch = [], time.perf_counter(), Stopwatch()
-    if selected is None:
-        policy = make_buffer(cell, None)
-        model = train_gdumb_through(recipe, experiences, policy, stopwatch)
+def measure_training(cell: Cell, stream: Stream, selected: Selected | None) -> dict[str, object]:
+    """Train on selected memories, or with a memory that looks at the model, and test."""
+    experiment, experiences = EXPERIMENTS[cell.experiment], list(stream.benchmark.train_stream)
+    # Where experiences are short batches, only the accuracy after the last one is of interest.
+    each = needs_all(cell) and not experiment.memory_factors
+    accuracies: list[float] = []
+
+    def note(model: torch.nn.Module) -> None:
         accuracies.append(score(model, stream, cell.precision))
-        selected = Selected({0: memory_of(policy)}, stopwatch.seconds)
+
+    start, stopwatch = time.perf_counter(), Stopwatch()
+    run = partial(train, experiment.paradigm, recipe_of(cell, stream), plugins=[stopwatch])
+    play = partial(PlayedBackBuffer, cell.memory_size, weighted=cell.weighted)
+    if selected is not None and experiment.paradigm == "gdumb":
+        for step, memory in sorted(selected.memories.items()):
+            note(run([experiences[step]], play([memory]), index=step))
     else:
-        for index in selected.steps:
-            model = train_gdumb(recipe, experiences[index], selected.memories[index], index=index)
-            accuracies.append(score(model, stream, cell.precision))
+        memories = None if selected is None else [selected.memories[k] for k in selected.steps]
+        policy = make_buffer(cell, None) if memories is None else play(memories)
+        model = run(experiences, policy, after_each=note if each else None)
+        if not each:
+            note(model)
+        selected = selected or Selected({0: memory_of(policy)}, stopwatch.seconds)
     return {
         **selected.columns(stream),
         "accuracy": accuracies[-1],
-        "accuracy_per_experience": accuracies if needs_all(cell) else None,
-        "training_seconds": time.perf_counter() - start - stopwatch.seconds,
-    }
-
-
-def measure_replay(cell: Cell, stream: Stream, selected: Selected | None) -> dict[str, object]:
-    """Train through the stream, replaying the memory of the experiences before."""
-    # Where experiences are short batches, only the accuracy after the last one is of interest.
-    each = not EXPERIMENTS[cell.experiment].memory_factors
-    accuracies: list[float] = []
-
-    def evaluate(model: torch.nn.Module) -> None:
-        if each:
-            accuracies.append(score(model, stream, cell.precision))
-
-    start, stopwatch = time.perf_counter(), Stopwatch()
-    policy: Any
-    if selected is None:
-        policy = make_buffer(cell, None)
-    else:
-        memories = [selected.memories[index] for index in selected.steps]
-        policy = PlayedBackBuffer(cell.memory_size, memories, weighted=cell.weighted)
-    recipe = recipe_of(cell, stream)
-    model = train_replay(recipe, stream.benchmark.train_stream, policy, evaluate, stopwatch)
-    seconds = time.perf_counter() - start - stopwatch.seconds
-    selected = selected or Selected({0: memory_of(policy)}, stopwatch.seconds)
-    return {
-        **selected.columns(stream),
-        "accuracy": accuracies[-1] if each else score(model, stream, cell.precision),
         "accuracy_per_experience": accuracies if each else None,
-        "training_seconds": seconds,
+        "training_seconds": time.perf_counter() - start - stopwatch.seconds,
     }
 
 

@@ -166,71 +166,43 @@ class PlayedBackBuffer(ExemplarsBuffer):
         raise NotImplementedError("a played-back memory has the size it was selected with")
 
 
-def train_gdumb(recipe: Recipe, experience: Any, memory: Memory, *, index: int) -> nn.Module:
-    """A model trained from scratch on ``memory`` alone.
-
-    :param experience: the experience after which the memory is used; GDumb replaces its data.
-    :param index: its position in the stream.
-    """
-    size = len(memory.labels)
-    strategy = GDumb(
-        **recipe.strategy_options(index),
-        mem_size=size,
-        storage_policy=PlayedBackBuffer(size, [memory], weighted=recipe.weighted),
-        init="same",
-    )
-    strategy.precision = recipe.precision
-    with seeded(derive_seed(recipe.seed, index, 1)):
-        strategy.train(experience)
-    model: nn.Module = strategy.model
-    return model
-
-
-def train_gdumb_through(
-    recipe: Recipe, stream: Sequence[Any], policy: ExemplarsBuffer, stopwatch: Stopwatch
-) -> nn.Module:
-    """The model after GDumb through the whole stream, for memories that look at the model.
-
-    At each experience the memory is updated, by the model of the last training, then trained on.
-    """
-    options = recipe.strategy_options(0)
-    options["plugins"].append(stopwatch)
-    strategy = GDumb(**options, mem_size=policy.max_size, storage_policy=policy, init="same")
-    strategy.precision = recipe.precision
-    with seeded(derive_seed(recipe.seed, 0, 1)):
-        for experience in stream:
-            strategy.train(experience)
-    model: nn.Module = strategy.model
-    return model
-
-
-def train_replay(
+def train(
+    paradigm: str,
     recipe: Recipe,
-    stream: Sequence[Any],
+    experiences: Sequence[Any],
     policy: ExemplarsBuffer,
-    after_each: Callable[[nn.Module], None],
-    stopwatch: Stopwatch | None = None,
+    *,
+    index: int = 0,
+    plugins: Sequence[SupervisedPlugin] = (),
+    after_each: Callable[[nn.Module], None] | None = None,
 ) -> nn.Module:
-    """The model after training through the whole stream with experience replay.
+    """The model after a training through some experiences.
 
-    :param policy: updated after each experience, replayed during the following ones.
+    :param paradigm: ``gdumb`` updates the memory, if need be by the model of the last training,
+        then trains from scratch on nothing else; ``replay`` trains on experience and memory
+        together, then updates the memory.
+    :param index: tells the trainings of a run apart.
     :param after_each: called with the model after each experience.
     """
-    options = recipe.strategy_options(0)
-    options["plugins"] += [stopwatch] if stopwatch else []
+    options = recipe.strategy_options(index)
+    options["plugins"] += plugins
     factor = recipe.memory_factor
-    if factor is not None:
+    if paradigm == "gdumb":
+        options["init"] = "same"
+    elif factor is not None:
         # Loss and factor times loss, scaled to parts that add up to 1, which Adam does not notice.
         share = factor / (1 + factor)
         options |= {"memory_share": share, "batch_size_mem": policy.max_size}
-    strategy = Replay(**options, mem_size=policy.max_size, storage_policy=policy)
+    kind = GDumb if paradigm == "gdumb" else Replay
+    strategy = kind(**options, mem_size=policy.max_size, storage_policy=policy)
     strategy.precision = recipe.precision
-    with seeded(derive_seed(recipe.seed, 0, 1)):
-        for experience in stream:
+    with seeded(derive_seed(recipe.seed, index, 1)):
+        for experience in experiences:
             if factor is not None:
                 strategy.optimizer = adam(strategy.model, recipe.learning_rate)
             strategy.train(experience)
-            after_each(strategy.model)
+            if after_each is not None:
+                after_each(strategy.model)
     model: nn.Module = strategy.model
     return model
 

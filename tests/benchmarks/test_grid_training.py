@@ -18,8 +18,7 @@ from benchmarks.grid.training import (
     PlayedBackBuffer,
     Recipe,
     accuracy,
-    train_gdumb,
-    train_replay,
+    train,
 )
 from benchmarks.streams.assembly import assemble
 from benchmarks.streams.models import mlp
@@ -36,6 +35,11 @@ def memory(weights=None, seed=0):
 def recipe(make_model=lambda: mlp(3, 2), **options):
     defaults = {"epochs": 25, "batch_size": 20, "learning_rate": 1e-2, "seed": 0}
     return Recipe(make_model, **{**defaults, **options})
+
+
+def train_gdumb(recipe, experience, memory):
+    policy = PlayedBackBuffer(len(memory.labels), [memory], weighted=recipe.weighted)
+    return train("gdumb", recipe, [experience], policy)
 
 
 @pytest.fixture
@@ -58,17 +62,17 @@ def test_accuracy_counts_every_example_in_evaluation_mode(monkeypatch):
 
 def test_gdumb_learns_the_memory_and_nothing_else(experience):
     data = memory()
-    model = train_gdumb(recipe(), experience, data, index=0)
+    model = train_gdumb(recipe(), experience, data)
     assert accuracy(model, data.inputs, data.labels) > 0.95
     assert model(torch.zeros(1, 3)).shape == (1, 2)
 
 
 def test_training_depends_on_the_seed_alone(experience):
     torch.manual_seed(1)
-    first = train_gdumb(recipe(epochs=3), experience, memory(), index=0)
+    first = train_gdumb(recipe(epochs=3), experience, memory())
     torch.manual_seed(2)
-    again = train_gdumb(recipe(epochs=3), experience, memory(), index=0)
-    other = train_gdumb(recipe(epochs=3, seed=1), experience, memory(), index=0)
+    again = train_gdumb(recipe(epochs=3), experience, memory())
+    other = train_gdumb(recipe(epochs=3, seed=1), experience, memory())
     for mine, same, different in zip(
         first.parameters(), again.parameters(), other.parameters(), strict=True
     ):
@@ -84,8 +88,8 @@ def test_exemplars_of_weight_zero_do_not_count(experience):
         torch.cat([torch.ones(40), torch.zeros(40)]),
         None,
     )
-    weighted = train_gdumb(recipe(), experience, wrong, index=0)
-    plain = train_gdumb(recipe(weighted=False), experience, wrong, index=0)
+    weighted = train_gdumb(recipe(), experience, wrong)
+    plain = train_gdumb(recipe(weighted=False), experience, wrong)
     assert accuracy(weighted, clean.inputs, clean.labels) > 0.95
     assert accuracy(plain, clean.inputs, clean.labels) < 0.9
 
@@ -129,7 +133,7 @@ def test_default_memories_share_equal_embeddings_and_keep_what_they_would_alone(
     """Chunks of a few rows, so that a memory embeds several in each experience."""
     monkeypatch.setattr("avalanche_gmc.buffers.chunks.CHUNK_BYTES", 2**20)
     stream = open_stream("digits", train_fraction=0.3)
-    cells = make_cells("gdumb", ["digits"], ["gmc"], [10, 20, 200], [0])
+    cells = make_cells("gdumb", ["digits"], ["gmc"], [10, 20, 5000], [0])
     shared = shared_embeddings(cells, stream)
     assert shared[cells[0]] is shared[cells[1]] is not shared[cells[2]]
     selected = select(cells, stream)
@@ -164,11 +168,8 @@ def test_the_precision_is_that_of_passes_through_the_model_only(paradigm, precis
     data = memory(torch.arange(1.0, 41.0))
     stream = assemble(train=[data.dataset(), data.dataset()], test=[data.dataset()]).train_stream
     training = recipe(make_model=Precisions, precision=precision, epochs=2)
-    if paradigm == "gdumb":
-        model = train_gdumb(training, stream[0], data, index=0)
-    else:
-        policy = PlayedBackBuffer(40, [data, data], weighted=True)
-        model = train_replay(training, stream, policy, lambda model: None)
+    policy = PlayedBackBuffer(40, [data, data], weighted=True)
+    model = train(paradigm, training, stream, policy)
     expected = torch.bfloat16 if precision == BFLOAT16 else torch.float32
     assert model.seen == {expected}
     assert all(parameter.dtype == torch.float32 for parameter in model.parameters())

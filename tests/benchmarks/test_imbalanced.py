@@ -82,7 +82,7 @@ def test_training_is_the_published_one(mnist, monkeypatch):
     stream = runner.open_for(cell, None)
     recipe = replace(runner.recipe_of(cell, stream), epochs=2)
     few = list(stream.benchmark.train_stream[:2])
-    training.train_replay(recipe, few, make_buffer(cell, None), lambda model: None)
+    training.train("replay", recipe, few, make_buffer(cell, None))
     assert len({id(optimizer) for optimizer, _ in seen}) == 2 and all(new for _, new in seen)
     assert sizes == {125, 225}
     factor = EXPERIMENTS["imbalanced"].memory_factor

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,6 +18,7 @@ from avalanche_gmc.embedding.examples import Examples
 from avalanche_gmc.exemplars import Exemplars
 
 _BATCH = 512
+_Copy = Callable[[Iterable[int]], Exemplars]  # from places among the new examples
 
 
 class FacilityLocationBuffer(OwningBuffer):
@@ -66,7 +68,8 @@ class FacilityLocationBuffer(OwningBuffer):
         examples = Examples(data.eval())
         for rows in examples.batches(_BATCH):
             features = self._to_features(examples.read(rows)[0], rows.start)
-            state.take(features, _Source(data, rows.start), self.max_size, self._epsilon)
+            copies = functools.partial(_copies, data, rows.start)
+            state.take(features, copies, self.max_size, self._epsilon)
         self._state = state
 
     def resize(self, strategy: Any, new_size: int) -> None:
@@ -96,16 +99,6 @@ class FacilityLocationBuffer(OwningBuffer):
                 "values in that input, or scale the inputs"
             )
         return features.detach().cpu().double().numpy()
-
-
-class _Source(NamedTuple):
-    """Where the new examples can be copied from."""
-
-    data: AvalancheDataset
-    first: int
-
-    def copies(self, indices: Iterable[int]) -> Exemplars:
-        return Exemplars.copy_of(self.data, (self.first + index for index in indices))
 
 
 class _Witnesses:
@@ -150,14 +143,14 @@ class _State:
         twin._sieves = copy.deepcopy(self._sieves, memo)
         return twin
 
-    def take(self, features: Array, source: _Source, size: int, epsilon: float) -> None:
+    def take(self, features: Array, copies: _Copy, size: int, epsilon: float) -> None:
         """Offer new examples to the sieves."""
         stored = len(self._candidates)
         changed = self.witnesses.see(features)
         self._num_seen += len(features)
         self._features = np.concatenate([self._features.reshape(-1, features.shape[1]), features])
         if self._sieves is None and self._num_seen <= size:
-            self._candidates = self._candidates.concat(source.copies(range(len(features))))
+            self._candidates = self._candidates.concat(copies(range(len(features))))
             self.shown = self._candidates
             return
         if self._sieves is None:
@@ -166,7 +159,7 @@ class _State:
             similarities = self._similarities(slice(stored), changed)
             self._sieves.change_witnesses(changed, similarities)
             self._offer(slice(stored, None))
-        self._keep_members(source)
+        self._keep_members(copies)
 
     def resize(self, size: int, epsilon: float) -> None:
         """Choose fewer among the candidates, or make room for more."""
@@ -197,20 +190,24 @@ class _State:
         distances = _distances(self._features[rows], self.witnesses.features[columns])
         return np.maximum(self._largest_distance - distances, 0.0)
 
-    def _keep_members(self, source: _Source | None) -> None:
+    def _keep_members(self, copies: _Copy | None) -> None:
         """Drop what no sieve holds; of new examples, copy only what one does."""
         if self._sieves is None:
             return
         stored = len(self._candidates)
         kept = sorted({element for members in self._sieves.members for element in members})
         candidates = self._candidates.take(element for element in kept if element < stored)
-        if source is not None:
-            new = source.copies(element - stored for element in kept if element >= stored)
+        if copies is not None:
+            new = copies(element - stored for element in kept if element >= stored)
             candidates = candidates.concat(new)
         self._candidates = candidates
         self._features = self._features[kept]
         self._sieves.rename({element: place for place, element in enumerate(kept)})
         self.shown = candidates.take(self._sieves.best())
+
+
+def _copies(data: AvalancheDataset, first: int, indices: Iterable[int]) -> Exemplars:
+    return Exemplars.copy_of(data, (first + index for index in indices))
 
 
 def _distances(first: Array, second: Array) -> Array:
