@@ -135,7 +135,7 @@ EXPERIMENTS = {
     ),
     "demo": Experiment(
         "small memories of bundled digits, GDumb",
-        *("gdumb", ("digits", "sorted-digits"), ("gmc-last-layer", *BASELINES), (20, 50, 100, 200)),
+        *("gdumb", ("digits", "sorted-digits"), ("gmc", *BASELINES), (20, 50, 100, 200)),
     ),
 }
 

@@ -31,7 +31,7 @@ def test_demo_prints_tables_and_the_path_of_a_figure(tmp_path, capsys, monkeypat
     output = capsys.readouterr().out
     figure = Path(re.search(r"^Figure: (.+)$", output, re.MULTILINE)[1])
     assert figure.exists() and figure.is_absolute()
-    for name in ("GMC, last layer", "reservoir", "class-balanced", "sliding window"):
+    for name in ("GMC (default)", "reservoir", "class-balanced", "sliding window"):
         assert output.count(f"| {name}") >= 2
     rows = ResultsFile(tmp_path / "demo.csv").rows()
     assert len(rows) == 2 * 4 * 4
@@ -60,7 +60,7 @@ def test_make_demo_in_a_clean_clone(tmp_path):
             float(row["accuracy"])
         )
     for stream in ("digits", "sorted-digits"):
-        gmc, reservoir = (sum(means[stream, m, "20"]) for m in ("gmc-last-layer", "reservoir"))
+        gmc, reservoir = (sum(means[stream, m, "20"]) for m in ("gmc", "reservoir"))
         assert gmc > reservoir
     status = subprocess.run(["git", "status", "--short"], cwd=clone, capture_output=True, text=True)
     assert status.stdout == "", "the demo leaves the working tree clean"
