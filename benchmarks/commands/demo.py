@@ -4,9 +4,9 @@
 
 Two streams of scikit-learn's digits: two new classes at a time, and all classes sorted by one
 informative pixel. Each memory sees the stream once; then a model is trained from scratch on what it
-kept (GDumb) and tested on the whole test set. Training is as in the paper for tables (MLP, Adam, 200
-epochs); gradient matching is as the library does it by default. The methods differ in nothing but
-what they keep, and in gradient matching's weights, which are part of the method.
+kept (GDumb) and tested on the whole test set. Training is as in the paper for tables (MLP, Adam,
+200 epochs); gradient matching is as the library does it by default. The methods differ in nothing
+but what they keep, and in gradient matching's weights, which are part of the method.
 """
 
 from __future__ import annotations
