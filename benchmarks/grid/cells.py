@@ -115,7 +115,7 @@ EXPERIMENTS = {
     ),
     "label-noise": Experiment(
         "a fifth of the training labels wrong, GDumb",
-        *("gdumb", ("noisy-digits", "noisy-fashion-mnist")),
+        *("gdumb", ("noisy-digits", "confused-digits", "noisy-fashion-mnist")),
         ("gmc", "reservoir", "class-balanced", "grand", "herding", "giga", "bilevel", "k-center"),
         (100, 500),
         side_by_side=True,

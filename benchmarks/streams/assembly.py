@@ -74,10 +74,11 @@ def task_free(inputs: Tensor, labels: Labels) -> AvalancheDataset:
 
 
 def with_wrong_labels(
-    benchmark: CLScenario, share: float, num_classes: int, seed: int
+    benchmark: CLScenario, share: float, classes: Labels | None, seed: int
 ) -> tuple[CLScenario, frozenset[bytes]]:
     """The benchmark with random other labels for a share of the training examples.
 
+    :param classes: what a wrong label may be; ``None`` takes those of the same experience.
     :returns: the benchmark, and the inputs with wrong labels as bytes.
     """
     if not share:
@@ -85,11 +86,12 @@ def with_wrong_labels(
     draw, train = np.random.default_rng(seed), []
     wrong_inputs: set[bytes] = set()
     for experience in benchmark.train_stream:
-        inputs, labels = stacked([experience])
+        inputs, labels = (part.numpy() for part in stacked([experience]))
         wrong = draw.random(len(labels)) < share
-        others = draw.integers(1, num_classes, len(labels))
-        train.append(task_free(inputs, (labels.numpy() + wrong * others) % num_classes))
-        wrong_inputs.update(row.tobytes() for row in inputs.numpy()[wrong])
+        among = np.unique(labels) if classes is None else classes
+        places = np.searchsorted(among, labels) + wrong * draw.integers(1, len(among), len(labels))
+        train.append(task_free(torch.from_numpy(inputs), among[places % len(among)]))
+        wrong_inputs.update(row.tobytes() for row in inputs[wrong])
     test = [experience.dataset for experience in benchmark.test_stream]
     return assemble(train=train, test=test), frozenset(wrong_inputs)
 

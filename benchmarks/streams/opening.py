@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, quote, unquote, urlencode
 
+import numpy as np
 from torch import Tensor, nn
 
 from benchmarks import UsageError
@@ -80,8 +81,9 @@ def open_stream(
     inputs, labels = assembly.stacked(benchmark.test_stream)
     trained = [label for e in benchmark.train_stream for label in e.dataset.targets.uniques]
     num_classes = 1 + max(int(label) for label in [*trained, int(labels.max())])
-    share = stream_info(name).wrong_labels
-    benchmark, wrong = assembly.with_wrong_labels(benchmark, share, num_classes, seed)
+    info = stream_info(name)
+    classes = None if info.confused else np.arange(num_classes)
+    benchmark, wrong = assembly.with_wrong_labels(benchmark, info.wrong_labels, classes, seed)
     factories: dict[str, Callable[[], nn.Module]] = {
         "mlp": partial(models.mlp, inputs[0].numel(), num_classes),
         "mlp-100": partial(models.normalized_mlp, inputs[0].numel(), num_classes, 100),
@@ -92,7 +94,7 @@ def open_stream(
     }
     tasks = [len(e.dataset) for e in benchmark.test_stream]
     sizes = tasks if name == "imbalanced-mnist" else [len(labels)]
-    model = factories[stream_info(name).model]
+    model = factories[info.model]
     return Stream(benchmark, inputs, labels, sizes, num_classes, model, wrong)
 
 

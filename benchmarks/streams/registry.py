@@ -19,7 +19,8 @@ class StreamInfo:
         or ``source`` (as the rows come).
     :param class_names: of images, separated by spaces.
     :param seeded: whether its examples, or their wrong labels, are drawn anew for each seed.
-    :param wrong_labels: the share of training examples with a wrong label.
+    :param wrong_labels: the share of training examples with a wrong label, of any class.
+    :param confused: whether wrong labels are of the classes of the same experience only.
     """
 
     title: str
@@ -29,6 +30,7 @@ class StreamInfo:
     class_names: str = ""
     seeded: bool = False
     wrong_labels: float = 0.0
+    confused: bool = False
 
 
 DIGITS = "0 1 2 3 4 5 6 7 8 9"
@@ -62,6 +64,13 @@ STREAMS = {
         *("mlp", "digits", "classes", DIGITS),
         seeded=True,
         wrong_labels=0.2,
+    ),
+    "confused-digits": StreamInfo(
+        "Digits, 20 % confused with the other new class",
+        *("mlp", "digits", "classes", DIGITS),
+        seeded=True,
+        wrong_labels=0.2,
+        confused=True,
     ),
     "iid-covertype": StreamInfo("Covertype, iid", "mlp", "covertype", "iid"),
     "iid-electricity": StreamInfo("Electricity, iid", "mlp", "electricity", "iid"),
