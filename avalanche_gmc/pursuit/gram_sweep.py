@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TypeGuard
 
 import numpy as np
 import torch
@@ -37,8 +36,8 @@ CANDIDATES = ((16384, 256), (4096, 128), (0, 64))
 FEWEST_COLUMNS, MOST_COLUMNS = 4, 16
 """b: twice as many as were picked of the last ones, within these limits."""
 FACTORED = 4
-"""An atom must have this many times as many numbers as its factors: these are float64, and read
-twice."""
+"""Atoms of a small dictionary are written out unless they have this many times as many numbers as
+their factors."""
 GRAM_BYTES = 2**32
 """The most bytes for L and the atoms in float64: 4 GiB."""
 TIE = 1e-9
@@ -226,17 +225,17 @@ class GramSweep:
         return self._target - atoms.combine(refined(atoms, factor, self.coordinates, self._target))
 
 
-def is_factored(atoms: Dictionary) -> TypeGuard[LastLayerDictionary]:
-    """Whether inner products of atoms cost much less than D multiplications."""
-    if not isinstance(atoms, LastLayerDictionary) or atoms.device.type != "cpu":
-        return False
-    return atoms.dim * len(atoms) >= FACTORED * atoms.nbytes // atoms.dtype.itemsize
+def is_factored(atoms: Dictionary) -> bool:
+    """Whether the inner products of atoms cost much less than D multiplications."""
+    numbers = atoms.nbytes // atoms.dtype.itemsize
+    return isinstance(atoms, LastLayerDictionary) and len(atoms) * atoms.dim >= FACTORED * numbers
 
 
 def gram_for(board: Scoreboard, size: int) -> LastLayerGram | None:
-    """The Gram matrix, if ``size`` picks are best made on inner products alone."""
+    """The Gram matrix, if ``size`` picks can be made on inner products alone."""
     atoms = board.dictionary
     numbers = atoms.nbytes // atoms.dtype.itemsize + len(atoms) * min(size, atoms.dim)
-    if not (board.is_whole and is_factored(atoms) and 8 * numbers <= GRAM_BYTES):
+    here = board.is_whole and atoms.device.type == "cpu"
+    if not here or not isinstance(atoms, LastLayerDictionary) or 8 * numbers > GRAM_BYTES:
         return None
     return LastLayerGram(atoms, board.norms.reciprocal().nan_to_num(posinf=0.0))
