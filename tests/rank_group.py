@@ -13,10 +13,9 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+import avalanche.training  # noqa: F401 -- it cannot be imported once there is a process group
 import torch
 import torch.distributed as dist
-
-import avalanche_gmc  # noqa: F401 -- Avalanche must be imported before there is a process group
 
 ANSWER_SECONDS = 120
 """Longer than anything a test asks for; a rank that is silent for so long hangs."""
