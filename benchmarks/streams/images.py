@@ -77,22 +77,21 @@ def split_images(
     )
 
 
-def imbalanced_mnist(
-    root: str | Path | None = None, train_fraction: float = 1.0, seed: int = 0
-) -> CLScenario:
+def imbalanced_mnist(root: str | Path | None = None, train_fraction: float = 1.0) -> CLScenario:
     """The imbalanced stream of Borsos et al. (2020): Split-MNIST, nearly all of it the last task.
 
     200 random training images of each of the first four pairs of classes and 2,000 of the last, in
-    this order, in experiences of 125; what does not fill one is dropped.
-
-    :param seed: of the choice of images.
+    this order, in experiences of 125; what does not fill one is dropped. The images are those of
+    the authors, drawn once: their five runs differ in model and memory only. Other images give
+    other accuracies, by as much as two memories differ.
     """
-    images, draw = arrays.mnist(root), np.random.default_rng(seed)
+    images, draw = arrays.mnist(root), np.random.RandomState(0)
     inputs, labels = normalized(images.train[0], MNIST_PIXELS), images.train[1]
     parts = []
-    for classes, count in zip(CLASS_PAIRS, IMBALANCED_COUNTS, strict=True):
-        rows = np.flatnonzero(np.isin(labels, classes))
-        parts.append(draw.permutation(rows)[: max(1, round(train_fraction * count))])
+    for classes, whole in zip(CLASS_PAIRS, IMBALANCED_COUNTS, strict=True):
+        count = max(1, round(train_fraction * whole))
+        rows = draw.choice(np.flatnonzero(np.isin(labels, classes)), count, replace=False)
+        parts.append(rows[np.random.RandomState(0).permutation(count)])
     order = np.concatenate(parts)
     full = len(order) // IMBALANCED_BATCH
     if not full:

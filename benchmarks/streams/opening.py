@@ -103,9 +103,10 @@ def build(name: str, root: str | Path | None, train_fraction: float, seed: int =
     if name.startswith(CSV_PREFIX):
         return build_csv(name, train_fraction)
     info = stream_info(name)
+    if name == "imbalanced-mnist":
+        return images.imbalanced_mnist(root, train_fraction)
     if info.data == "mnist":
-        make = images.imbalanced_mnist if name == "imbalanced-mnist" else images.split_mnist
-        return make(root, train_fraction, seed)
+        return images.split_mnist(root, train_fraction, seed)
     if info.data == "fashion-mnist":
         return images.split_fashion_mnist(root, train_fraction=train_fraction)
     if info.data == "cifar10":

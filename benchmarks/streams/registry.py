@@ -45,7 +45,7 @@ STREAMS = {
     ),
     "split-cifar10": StreamInfo("Split CIFAR-10", "resnet18", "cifar10", "classes", OBJECTS),
     "imbalanced-mnist": StreamInfo(
-        "Imbalanced Split-MNIST", "dropout-cnn", "mnist", "classes", DIGITS, seeded=True
+        "Imbalanced Split-MNIST", "dropout-cnn", "mnist", "classes", DIGITS
     ),
     "split-mnist": StreamInfo(
         "Split-MNIST, MLP-100", "mlp-100", "mnist", "classes", DIGITS, seeded=True
