@@ -1,30 +1,11 @@
-"""A progress bar for embedding, which counts the examples that are read."""
+"""How far an embedding is: the examples that were read."""
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 from avalanche.benchmarks.utils import AvalancheDataset
 from tqdm import tqdm
-
-from avalanche_gmc.pursuit.progress import DELAY
-
-
-def embedding_bar(total: int, *, possible: bool = True) -> tqdm[None]:
-    """A bar on stderr, if that is a terminal, after ``DELAY`` seconds; gone at the end.
-
-    :param possible: False shows none.
-    """
-    return tqdm(
-        total=total,
-        desc="embedding",
-        unit="example",
-        leave=False,
-        file=sys.stderr,
-        disable=None if possible else True,
-        delay=DELAY,
-    )
 
 
 class Counted:

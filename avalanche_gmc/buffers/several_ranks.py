@@ -11,11 +11,12 @@ from typing import Any
 from avalanche.benchmarks.utils import AvalancheDataset
 from avalanche.distributed import DistributedHelper
 
-from avalanche_gmc.buffers.progress import Counted, embedding_bar
+from avalanche_gmc.buffers.progress import Counted
 from avalanche_gmc.collectives import OneRank, Ranks
 from avalanche_gmc.dictionary import Dictionary
 from avalanche_gmc.dictionary.sharded import ShardedDictionary
 from avalanche_gmc.exemplars import Exemplars
+from avalanche_gmc.pursuit.progress import make_bar
 
 COMPARED_EXAMPLES = 64
 """How many of the new examples the ranks compare before they embed them, evenly spaced."""
@@ -45,7 +46,8 @@ def embed_part(data: AvalancheDataset, embedding: Any, ranks: OneRank) -> Dictio
             calibrate(data)
         part = data.subset(list(ranks.part(len(data))))
     try:
-        with embedding_bar(len(part), possible=ranks.rank == 0) as bar:
+        shown = None if ranks.rank == 0 else False
+        with make_bar(len(part), "embedding", "example", shown) as bar:
             dictionary: Dictionary = embedding.embed(part if bar.disable else Counted(part, bar))
     except ValueError as error:
         first = ranks.part(len(data)).start

@@ -102,8 +102,9 @@ def orthogonal_matching_pursuit(
         below. The picks are the same.
     :param tolerance: stop as soon as the least-squares residual is at most this fraction of the
         target's norm.
-    :param progress: whether to show a progress bar on stderr. None shows it if stderr is a terminal
-        and the selection takes more than a few seconds. Of several ranks, the first shows it.
+    :param progress: whether to show a progress bar on stderr. None shows it on a terminal or in a
+        notebook if the selection takes more than a few seconds, and writes to the log elsewhere
+        (``avalanche_gmc``, level INFO). Of several ranks, the first shows it.
     :raises ValueError: if the input is not usable; the message names the offender.
     """
     given = dictionary if isinstance(dictionary, Dictionary) else DenseDictionary(dictionary)

@@ -1,15 +1,27 @@
-"""A progress bar for selections that take a while."""
+"""A progress bar, or lines of a log, for work that takes a while."""
 
 from __future__ import annotations
 
+import io
+import logging
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
-from tqdm import tqdm
+from tqdm import TqdmExperimentalWarning, tqdm
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", TqdmExperimentalWarning)
+    from tqdm.autonotebook import tqdm as auto_tqdm  # another class in notebooks
 
 DELAY = 3.0
 """Seconds before a bar appears by itself: most selections are over by then."""
+
+LOG_INTERVAL = 30.0
+
+_LOGGER = logging.getLogger("avalanche_gmc")
 
 
 class Progress:
@@ -39,19 +51,39 @@ class Progress:
 
 @contextmanager
 def progress_bar(size: int, shown: bool | None) -> Iterator[Progress]:
-    """A bar on stderr, gone at the end, also after an error.
+    """A bar for a selection, gone at the end, however that comes about.
 
     :param size: n.
-    :param shown: whether to show it; None does if stderr is a terminal, after ``DELAY`` seconds.
+    :param shown: as :func:`make_bar` has it.
     """
-    bar = tqdm(
-        total=size,
-        desc="picking",
-        unit="pick",
-        leave=False,
-        file=sys.stderr,
-        disable=None if shown is None else not shown,
-        delay=DELAY if shown is None else 0,
-    )
-    with bar:
+    with make_bar(size, "picking", "pick", shown) as bar:
         yield Progress(bar)
+
+
+def make_bar(total: int, doing: str, unit: str, shown: bool | None = None) -> tqdm[None]:
+    """A bar on stderr or in a notebook.
+
+    :param shown: whether to show it. None does after ``DELAY`` seconds if there is a terminal or a
+        notebook; where there is none, a line goes to the log every ``LOG_INTERVAL`` seconds, to the
+        logger ``avalanche_gmc`` at the level INFO.
+    """
+    options: dict[str, Any] = {"total": total, "desc": doing, "unit": unit, "leave": False}
+    if shown is not None:
+        return auto_tqdm(**options, file=sys.stderr, disable=not shown)
+    if auto_tqdm is not tqdm or sys.stderr.isatty():
+        return auto_tqdm(**options, file=sys.stderr, delay=DELAY)
+    return LoggedBar(**options, file=io.StringIO(), disable=not _LOGGER.isEnabledFor(logging.INFO))
+
+
+class LoggedBar(tqdm):  # type: ignore[misc]
+    """A bar whose every state is a line of the log."""
+
+    def __init__(self, *, desc: str, **options: Any) -> None:
+        options["desc"] = f"{desc}: "  # as set_description writes it
+        every = {"mininterval": LOG_INTERVAL, "maxinterval": LOG_INTERVAL}
+        form = "{desc}{n_fmt} of {total_fmt} in {elapsed}, {remaining} to go{postfix}"
+        super().__init__(**options, **every, bar_format=form, delay=LOG_INTERVAL)
+
+    def display(self, msg: str | None = None, pos: int | None = None) -> None:
+        if msg is None:
+            _LOGGER.info("%s", str(self))

@@ -202,7 +202,7 @@ def test_the_bar_of_an_interrupted_selection_is_closed(monkeypatch):
             bars.append(self)
 
     monkeypatch.setattr(sys, "stderr", Terminal())
-    monkeypatch.setattr(progress, "tqdm", Recorded)
+    monkeypatch.setattr(progress, "auto_tqdm", Recorded)
     interrupt(monkeypatch, Stepwise, "picks", 2)
     with pytest.raises(KeyboardInterrupt):
         select(shown=True)
