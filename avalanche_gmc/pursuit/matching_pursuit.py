@@ -14,13 +14,15 @@ Algorithm 1 of the paper, in full::
 
 Where this departs from its letter:
 
-1. Picks of a large dictionary are found several at a time. They are made on trial among a few
+1. Picks of a large dense dictionary are found several at a time. They are made on trial among a few
    candidates, one matrix–matrix product checks them against all atoms, and those that agree stay.
    With ``mode="exact"`` they are the picks of the loop above, at a fraction of its passes over the
    dictionary.
-2. The factorisation is an orthonormal basis with its triangular factor, extended and never
+2. Last-layer gradients, whose inner products cost little, are picked one by one on inner products
+   alone (:mod:`.gram_sweep`); small dense dictionaries by the loop above (:mod:`.stepwise`).
+3. The factorisation is an orthonormal basis with its triangular factor, extended and never
    rebuilt. The picks depend on the residual only, so the weights are solved for once, at the end.
-3. An atom in the span of the picked ones would make the refit singular and is passed over. When
+4. An atom in the span of the picked ones would make the refit singular and is passed over. When
    none is left, or the residual is spent, another sweep starts on the atoms not picked yet.
 """
 

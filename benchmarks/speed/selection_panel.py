@@ -21,7 +21,7 @@ from avalanche_gmc import (
     LastLayerEmbedding,
     RandomProjectionEmbedding,
 )
-from benchmarks.data.arrays import fashion_mnist, load_table
+from benchmarks.data.arrays import fashion_mnist, load_table, mnist
 from benchmarks.streams.models import cnn, mlp
 
 RANK, NOISE = 40, 0.1
@@ -65,6 +65,12 @@ def fashion_mlp(root: str | None) -> Dictionary:
 
 def fashion_cnn(count: int) -> Callable[[str | None], Dictionary]:
     return lambda root: LastLayerEmbedding(lambda: cnn(10), draws=4).embed(*clothes(count, root))
+
+
+def mnist_mlp(root: str | None) -> Dictionary:
+    pixels, labels = (torch.from_numpy(array[:8000]) for array in mnist(root).train)
+    images = (pixels.flatten(1).float() / 255 - 0.1307) / 0.3081
+    return LastLayerEmbedding(lambda: mlp(784, 10), draws=4).embed(images, labels)
 
 
 def tabular(
@@ -120,6 +126,8 @@ CASES = {
     "low-rank-small": Case(150, low_rank(1500, 700), is_small=True),
     "digits-last-layer": Case(200, tabular("digits", 1257, 10, draws=4), is_small=True),
     "gaussian": Case(300, gaussian(5000, 2000)),
+    "mnist-last-layer": Case(500, mnist_mlp),
+    "covertype-projection": Case(400, tabular("covertype", 6000, 7, draws=2, dim=2000)),
     "online-projection": Case(50, tabular("digits", 250, 10, draws=4, dim=250)),
     "online-last-layer": Case(100, fashion_cnn(500), is_small=True),
 }
