@@ -116,9 +116,12 @@ def test_avalanches_own_function_works_once_enabled(optimizer, monkeypatch, tmp_
             monkeypatch.delattr(torch.optim, module, raising=False)
     model = mlp()
     strategy = naive(model, optimizer=cls(model.parameters(), lr=0.1))
-    with pytest.raises(pickle.PicklingError):
+    try:
         avalanche_checkpointing.save_checkpoint(strategy, tmp_path / "state")
-    enable_checkpointing()
+    except pickle.PicklingError:
+        enable_checkpointing()
+    else:
+        pytest.skip("saving works as it is, such as with Python 3.10 and torch 2.2")
     avalanche_checkpointing.save_checkpoint(strategy, tmp_path / "state")
     loaded, _ = avalanche_checkpointing.maybe_load_checkpoint(naive(mlp()), tmp_path / "state")
     assert type(loaded.optimizer) is cls
