@@ -47,15 +47,17 @@ def variant(row: Row) -> str:
 
 
 def usual(frame: Frame, setting: Sequence[str] = SETTING) -> Frame:
-    """Of each stream the rows of one setting: that of most rows, of equals the one that came last.
+    """Of each stream the rows of one setting: that in which its first method has most rows.
 
     :param setting: the columns that make it.
     """
     if frame.empty:
         return frame
     values = frame[list(setting)].agg(" ".join, axis=1)
-    most = values[::-1].groupby(frame["stream"]).agg(lambda own: own.value_counts().index[0])
-    return frame[values == frame["stream"].map(most)]
+    rank = frame["method"].map({name: i for i, name in enumerate(METHODS)}).fillna(len(METHODS))
+    leading = rank == rank.groupby(frame["stream"]).transform("min")
+    found = values[leading].groupby(frame["stream"]).agg(lambda own: own.value_counts().index[0])
+    return frame[values == frame["stream"].map(found)]
 
 
 def setting_text(row: Row) -> list[str]:
@@ -92,6 +94,13 @@ def trajectories(rows: Sequence[Row], stream: str) -> Frame:
     long = frame[["variant", "accuracy"]].explode("accuracy").astype({"accuracy": float})
     step = long.groupby(level=0).cumcount() + 1
     return summarized(long.assign(experience=step), ["variant", "experience"])
+
+
+def class_counts(row: Row) -> Frame:
+    """Examples of each class, a column each, after each experience, counted from 1."""
+    counts = [numbers(part) for part in row["class_counts_per_experience"].split("|")]
+    names = [f"class {label}" for label in range(len(counts[0]))]
+    return pd.DataFrame(counts, range(1, len(counts) + 1), names)
 
 
 def streams(rows: Sequence[Row]) -> list[str]:

@@ -11,11 +11,11 @@ from matplotlib.ticker import FixedLocator
 from matplotlib.transforms import offset_copy
 
 from benchmarks.grid.cells import EXPERIMENTS
-from benchmarks.grid.rows import numbers
 from benchmarks.report import draws, rivals
 from benchmarks.report.averages import (
     Frame,
     Row,
+    class_counts,
     curves,
     frame_of,
     setting_text,
@@ -171,31 +171,16 @@ def title(axis: Any, stream: str, frame: Frame) -> None:
 def draw_class_frequencies(rows: Sequence[Row]) -> Any:
     """Share of each class in each experience, as stacked bars."""
     figure, axes = panels(len(rows), y_label="share of the examples")
-    counts = [
-        [numbers(part) for part in row["class_counts_per_experience"].split("|")] for row in rows
-    ]
+    counts = [class_counts(row) for row in rows]
     # A class has the same colour in all panels, because they have one legend.
-    classes = max(len(panel[0]) for panel in counts)
+    classes = max(len(panel.columns) for panel in counts)
     shades = mpl.colormaps["cividis"]([label / max(1, classes - 1) for label in range(classes)])
+    look = {"stacked": True, "edgecolor": "white", "linewidth": 0.4, "width": 0.92, "rot": 0}
     for axis, row, panel in zip(axes, rows, counts, strict=True):
-        steps = range(1, len(panel) + 1)
-        below = [0.0] * len(panel)
-        for label in range(len(panel[0])):
-            heights = [experience[label] / sum(experience) for experience in panel]
-            axis.bar(
-                steps,
-                heights,
-                bottom=below,
-                color=shades[label],
-                edgecolor="white",
-                linewidth=0.4,
-                width=0.92,
-                label=f"class {label}",
-            )
-            below = [low + height for low, height in zip(below, heights, strict=True)]
+        shares = panel.div(panel.sum(axis=1), axis=0)
+        shares.plot.bar(ax=axis, color=shades[: len(panel.columns)], legend=False, **look)
         axis.grid(visible=False)
         axis.set_ylim(0, 1)
-        axis.xaxis.set_major_locator(FixedLocator(steps))
         axis.set_title(title_of(row["stream"]), fontsize=11)
         axis.set_xlabel("experience")
     legend(figure, axes)

@@ -17,12 +17,10 @@ import pandas as pd
 from benchmarks.grid.cells import EXPERIMENTS
 from benchmarks.grid.rows import ResultsFile
 from benchmarks.report.averages import Frame, Row, frame_of, streams, usual
-from benchmarks.report.contrasts import paired, tested
+from benchmarks.report.contrasts import to_reference
 from benchmarks.report.pages import table
 from benchmarks.report.plots import label_of, panels, style_of
 from benchmarks.streams.registry import title_of
-
-REFERENCE = "reservoir"
 
 
 def markdown(results: Path) -> str:
@@ -61,13 +59,8 @@ def text_of(own: Frame, gap: Any, noisy: bool) -> str:
 
 def gaps_to_reference(frame: Frame) -> dict[tuple[str, str, int], Any]:
     """Variant, stream and size → mean difference, half its 95 % interval, number of seeds."""
-    reference = frame[frame["method"] == REFERENCE]
-    found: dict[tuple[str, str, int], Any] = {}
-    for variant, own in frame[frame["method"] != REFERENCE].groupby("variant", sort=False):
-        pairs = paired(own, reference)
-        if len(pairs):
-            found |= {(variant, *place): gap for place, gap in tested(pairs).iterrows()}
-    return found
+    gaps = to_reference(frame).iterrows()
+    return {(variant, stream, size): gap for (stream, variant, size), gap in gaps}
 
 
 def places_of(frame: Frame, stream: str) -> list[tuple[str, int]]:

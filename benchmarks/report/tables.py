@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchmarks.grid.cells import EXPERIMENTS
-from benchmarks.grid.rows import numbers
 from benchmarks.report.averages import (
     SETTING,
     Row,
+    class_counts,
     curves,
     frame_of,
     streams,
@@ -91,7 +91,6 @@ def paired_differences(rows: Sequence[Row]) -> Texts:
 
 def class_table(row: Row) -> str:
     """One line per experience, one column per class."""
-    counts = [numbers(part) for part in row["class_counts_per_experience"].split("|")]
-    header = ["experience", *(f"class {label}" for label in range(len(counts[0])))]
-    body = [[str(i), *(f"{count:.0f}" for count in line)] for i, line in enumerate(counts, 1)]
-    return table(header, body)
+    counts = class_counts(row)
+    body = [[str(i), *(f"{count:.0f}" for count in line)] for i, *line in counts.itertuples()]
+    return table(["experience", *counts.columns], body)
