@@ -5,8 +5,6 @@ Letters: N atoms, n of them picked, D dimensions.
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
@@ -44,7 +42,9 @@ class GIGABuffer(WeightedSelectionBuffer):
     :param seed: of the draws.
     """
 
-    def _choose(self, candidates: Candidates, size: int) -> tuple[Selection, Any]:
+    always_selects = True
+
+    def _select(self, candidates: Candidates, size: int) -> Selection:
         if self._embedding.is_local or candidates.summary is None:
             target = weighted_sum(candidates.atoms, candidates.weights)
         else:
@@ -53,11 +53,9 @@ class GIGABuffer(WeightedSelectionBuffer):
             if len(new):
                 target = target + candidates.atoms.take(new).sum()
         if 0 < size < len(candidates):
-            return giga(candidates.atoms, target, size), target
-        return super()._choose(candidates, size)[0], target
-
-    def _select(self, candidates: Candidates, size: int) -> Selection:
-        return self._choose(candidates, size)[0]
+            return giga(candidates.atoms, target, size)._replace(summary=target)
+        kept = torch.arange(min(size, len(candidates)))
+        return Selection(kept, candidates.weights[kept], target)
 
 
 def giga(atoms: Dictionary, target: Tensor, size: int) -> Selection:

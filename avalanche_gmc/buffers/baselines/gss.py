@@ -48,6 +48,7 @@ class GSSBuffer(SelectionBuffer):
     """
 
     default_embedding = LOCAL
+    always_selects = True
 
     def __init__(
         self, max_size: int, embedding: Embedding = None, *, num_compared: int = 10, seed: int = 0
@@ -55,7 +56,7 @@ class GSSBuffer(SelectionBuffer):
         super().__init__(max_size, embedding, seed=seed)
         self._num_compared = checked("num_compared", num_compared, least=1)
 
-    def _choose(self, candidates: Candidates, size: int) -> tuple[Selection, Any]:
+    def _select(self, candidates: Candidates, size: int) -> Selection:
         generator = np.random.default_rng(
             derive_seed(self._seed, candidates.num_seen, candidates.stored)
         )
@@ -80,10 +81,7 @@ class GSSBuffer(SelectionBuffer):
                     continue
             directions[place] = direction
             members[place : place + 1], scores[place : place + 1] = [candidate], [score]
-        return Selection(torch.tensor(members, dtype=torch.long)), scores
-
-    def _select(self, candidates: Candidates, size: int) -> Selection:
-        return self._choose(candidates, size)[0]
+        return Selection(torch.tensor(members, dtype=torch.long), summary=scores)
 
 
 def _score(directions: NDArray[Any], direction: NDArray[Any]) -> float:

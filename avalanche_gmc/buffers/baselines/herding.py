@@ -5,8 +5,6 @@ Letters: N examples of a class, n of them picked, F features.
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
@@ -36,14 +34,13 @@ class HerdingBuffer(SelectionBuffer):
     :param seed: of the draws.
     """
 
-    def _choose(self, candidates: Candidates, size: int) -> tuple[Selection, Any]:
+    always_selects = True
+
+    def _select(self, candidates: Candidates, size: int) -> Selection:
         features = layer_features(last_layer(candidates.atoms, "herding"))
         features = torch.nn.functional.normalize(features, dim=1)
         sums = self._class_sums(candidates, features)
-        return self._herd(candidates, features, sums, size), sums
-
-    def _select(self, candidates: Candidates, size: int) -> Selection:
-        return self._choose(candidates, size)[0]
+        return self._herd(candidates, features, sums, size)._replace(summary=sums)
 
     def _class_sums(
         self, candidates: Candidates, features: Tensor

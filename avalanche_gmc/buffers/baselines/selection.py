@@ -71,10 +71,12 @@ class Selection(NamedTuple):
     :param indices: n distinct candidates, in the order of the memory.
     :param weights: n, float64: how many of the examples seen each represents. None is the same
         number for all.
+    :param summary: what the rule remembers of all examples seen.
     """
 
     indices: Tensor
     weights: Tensor | None = None
+    summary: Any = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,6 +105,8 @@ class SelectionBuffer(OwningBuffer):
     """
 
     default_embedding: ClassVar[str] = LAST_LAYER
+    always_selects: ClassVar[bool] = False
+    """Whether the rule has a say, such as on what to remember, while everything is kept."""
 
     def __init__(self, max_size: int, embedding: Embedding = None, *, seed: int = 0) -> None:
         super().__init__(max_size)
@@ -118,16 +122,14 @@ class SelectionBuffer(OwningBuffer):
 
     @abstractmethod
     def _select(self, candidates: Candidates, size: int) -> Selection:
-        """The rule: choose ``size`` candidates, where 0 < size < N."""
+        """The rule: choose ``size`` of N candidates; 0 < size < N unless it always selects."""
 
-    def _choose(self, candidates: Candidates, size: int) -> tuple[Selection, Any]:
-        """What to keep and what to remember; :meth:`_select` where there is a choice."""
-        if len(candidates) <= size:
-            everything = Selection(torch.arange(len(candidates)), candidates.weights)
-            return everything, candidates.summary
-        if size == 0:
-            return Selection(torch.arange(0)), candidates.summary
-        return self._select(candidates, size), candidates.summary
+    def _choose(self, candidates: Candidates, size: int) -> Selection:
+        """What to keep: everything that there is room for, or what the rule selects."""
+        if 0 < size < len(candidates) or self.always_selects:
+            return self._select(candidates, size)
+        kept = torch.arange(min(size, len(candidates)))
+        return Selection(kept, candidates.weights[kept])
 
     def _take_in(self, data: AvalancheDataset, strategy: Any) -> None:
         memory = self._memory
@@ -171,8 +173,8 @@ class SelectionBuffer(OwningBuffer):
     def _selected(
         self, candidates: Candidates, data: AvalancheDataset | None, size: int
     ) -> _Memory:
-        selection, summary = self._choose(candidates, size)
-        indices, weights = selection.indices.cpu(), selection.weights
+        indices, weights, summary = self._choose(candidates, size)
+        indices = indices.cpu()
         if weights is None:
             each = candidates.num_seen / max(1, len(indices))
             weights = torch.full((len(indices),), each, dtype=torch.float64)
