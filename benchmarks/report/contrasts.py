@@ -42,8 +42,8 @@ def to_reference(frame: Frame) -> Frame:
     """Differences to the reservoir: stream, variant and memory size → what :func:`tested` says."""
     reference = frame[frame["method"] == REFERENCE]
     others = frame[frame["method"] != REFERENCE].groupby("variant", sort=False)
-    pairs = pd.concat([paired(own, reference) for _, own in others] or [frame.head(0)])
-    return tested(pairs.assign(gap=pairs.get("gap")), ["stream", "variant", "memory_size"])
+    pairs = [paired(own, reference) for _, own in others] or [paired(frame.head(0), reference)]
+    return tested(pd.concat(pairs), ["stream", "variant", "memory_size"])
 
 
 def compared(rows: Sequence[Row], left: Choice, right: Choice) -> Frame:
