@@ -16,6 +16,10 @@ from torch import Tensor
 from avalanche_gmc.dictionary import DenseDictionary, Dictionary, LastLayerDictionary
 from avalanche_gmc.dictionary.sharded import ShardedDictionary
 
+MOST_FACTORED = 2000
+"""Last-layer gradients are turned up to this number: of 1,750 (1,400 exemplars), an update then
+takes .88 of the time, of 2,500 it would take 1.8 times as long."""
+
 _BLOCK_NUMBERS = 2**23
 """Dense atoms are widened to float64 in blocks of this many numbers."""
 
@@ -27,6 +31,9 @@ def in_own_span(atoms: Dictionary, target: Tensor, size: int) -> tuple[Dictionar
     :param size: how many atoms will be picked.
     """
     few = len(atoms) <= 2 * size and 2 * len(atoms) <= atoms.dim
+    if isinstance(atoms, LastLayerDictionary):
+        # Of more, the pursuit itself works on inner products, in less time.
+        few = few and len(atoms) <= MOST_FACTORED
     if not few or isinstance(atoms, ShardedDictionary) or atoms.device.type != "cpu":
         return atoms, target
     gram, products = _inner_products(atoms, target)

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from avalanche_gmc import DenseDictionary, LastLayerDictionary, orthogonal_matching_pursuit
+from avalanche_gmc.buffers import own_span
 from avalanche_gmc.buffers.own_span import in_own_span
 
 
@@ -56,3 +57,11 @@ def test_unchanged_where_it_would_not_save_time(count, dim, size):
     atoms = dense(count, dim, torch.Generator().manual_seed(0))
     target = atoms.sum()
     assert in_own_span(atoms, target, size) == (atoms, target)
+
+
+def test_many_last_layer_gradients_stay_as_they_are(monkeypatch):
+    atoms = last_layer(30, 120, torch.Generator().manual_seed(0))
+    monkeypatch.setattr(own_span, "MOST_FACTORED", 29)
+    assert in_own_span(atoms, atoms.sum(), 20)[0] is atoms
+    monkeypatch.setattr(own_span, "MOST_FACTORED", 30)
+    assert in_own_span(atoms, atoms.sum(), 20)[0] is not atoms
