@@ -144,7 +144,7 @@ def test_failure_in_a_worker_ends_the_command_with_1(tmp_path, capfd):
 
 
 def test_missing_data_ends_the_command_with_1_before_any_worker(tmp_path, capsys, monkeypatch):
-    offline = datasets.Dataset(["electricity"], {})
+    offline = datasets.Dataset("electricity", {})
     monkeypatch.setitem(datasets.DATASETS, "electricity", offline)
     options = ["--streams", "sorted-electricity", "--data-root", str(tmp_path)]
     assert main(["run", "gdumb", *options, "--results", str(tmp_path)]) == 1
