@@ -2,7 +2,8 @@
 
 Where a claim *holds* is said in ``evidence``. It is *reproduced* if it holds on every stream,
 *partly* if on some, *not reproduced* if on none; *reproduced with the library's default* if that is
-so for the memory as the library makes it, but not with the paper's settings.
+so for the memory as the library makes it, run at all the same sizes of the same streams, but not
+with the paper's settings.
 """
 
 from __future__ import annotations
@@ -79,25 +80,35 @@ def verdict(claim: Claim, found: Evidence) -> str:
     if counted.empty:
         return "not run"
     ours, papers = counted[counted["default"]], counted[~counted["default"]]
-    saved = len(ours) > 0 and ours["holds"].all() and not papers["holds"].all()
+    saved = covers(found.sizes) and ours["holds"].all() and not papers["holds"].all()
     main, other = (ours, papers) if saved or papers.empty else (papers, ours)
     holds = main["holds"]
     word = "reproduced" if holds.all() else "partly" if holds.any() else "not reproduced"
     word += " with the library's default" if holds.all() and main is ours else ""
     texts = [score(main)]
     if len(other):
-        texts.append(f"the {'library' if other is ours else 'paper'}'s settings {score(other)}")
+        whose = "the library's default" if other is ours else "the paper's settings"
+        texts.append(f"{whose} {score(other)}")
     if claim.reason and not papers["holds"].all():
         texts.append(claim.reason)
     return f"**{word}**: {'; '.join(texts)}"
+
+
+def covers(sizes: Frame) -> bool:
+    """Whether the library's default was run wherever the paper's settings were."""
+    ours, papers = (
+        {*zip(own["stream"], own["memory_size"], strict=True)}
+        for own in (sizes[sizes["default"]], sizes[~sizes["default"]])
+    )
+    return bool(ours) and papers <= ours
 
 
 def score(found: Frame) -> str:
     """On how many streams a claim holds; where means contradict it, and where it is not clear."""
     failed = found[~found["holds"]]
     wrong, unclear = failed[failed["not_at"] != ""], failed[failed["not_at"] == ""]
-    what = "streams" if found["stream"].is_unique else "comparisons"
-    parts = [f"{found['holds'].sum()} of {len(found)} {what}"]
+    what = "stream" if found["stream"].is_unique else "comparison"
+    parts = [f"{found['holds'].sum()} of {len(found)} {what}{'s' if len(found) > 1 else ''}"]
     if len(wrong):
         where = (f"{title_of(row.stream)} ({row.not_at})" for row in wrong.itertuples())
         parts.append(f"not at {', '.join(dict.fromkeys(where))}")

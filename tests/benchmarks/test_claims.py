@@ -36,10 +36,10 @@ def measured(claim, results):
 @pytest.mark.parametrize(
     ("gain", "expected"),
     [
-        (lambda size: 0.05, "**reproduced**: 1 of 1 streams"),
-        (lambda size: 0.05 if size == 100 else -0.01, "0 of 1 streams, not at Electricity, sorted"),
-        (lambda size: -0.05, "**not reproduced**: 0 of 1 streams, not at Electricity, sorted (100"),
-        (lambda size: 0.001, "0 of 1 streams, not clear on Electricity, sorted"),
+        (lambda size: 0.05, "**reproduced**: 1 of 1 stream"),
+        (lambda size: 0.05 if size == 100 else -0.01, "0 of 1 stream, not at Electricity, sorted"),
+        (lambda size: -0.05, "**not reproduced**: 0 of 1 stream, not at Electricity, sorted (100"),
+        (lambda size: 0.001, "0 of 1 stream, not clear on Electricity, sorted"),
     ],
 )
 def test_verdict_follows_the_rows(tmp_path, gain, expected):
@@ -59,8 +59,10 @@ def test_the_default_may_reproduce_what_the_papers_settings_do_not(tmp_path):
     write(tmp_path, "gdumb", gaining(lambda size: -0.05))
     write(tmp_path, "gdumb", gaining(lambda size: 0.05, GMC))
     text = verdict(BETTER, tmp_path)
-    assert text.startswith("**reproduced with the library's default**: 1 of 1 streams; the paper's")
+    assert text.startswith("**reproduced with the library's default**: 1 of 1 stream; the paper's")
     write(tmp_path, "gdumb", gaining(lambda size: 0.05), streams=["split-cifar10"])
+    text = verdict(BETTER, tmp_path)  # the default has not been run there
+    assert text.startswith("**partly**: 1 of 2 streams, not at Electricity, sorted (100, 1000);")
     write(tmp_path, "gdumb", gaining(lambda size: -0.05, GMC), streams=["split-cifar10"])
     assert verdict(BETTER, tmp_path).startswith("**partly**: 1 of 2 streams")
 
@@ -70,7 +72,7 @@ def test_a_part_takes_what_its_file_lacks_from_another(tmp_path):
     write(tmp_path, "gdumb", {LAST: lambda size, seed: 0.5}, draws=4)
     assert verdict(DRAWS, tmp_path) == "not run"
     write(tmp_path / "ablations", "gdumb", {LAST: lambda *_: 0.6}, draws=8)
-    assert verdict(DRAWS, tmp_path).startswith("**not reproduced**: 0 of 1 streams")
+    assert verdict(DRAWS, tmp_path).startswith("**not reproduced**: 0 of 1 stream")
 
 
 def test_level_is_shown_not_assumed(tmp_path):
@@ -96,11 +98,11 @@ def test_many_comparisons_are_corrected_together(tmp_path):
 
 def test_gains_must_shrink_with_the_memory(tmp_path):
     write(tmp_path, "gdumb", gaining(lambda size: 10 / size))
-    assert verdict(SMALLER, tmp_path) == "**reproduced**: 1 of 1 streams"
+    assert verdict(SMALLER, tmp_path) == "**reproduced**: 1 of 1 stream"
     other = tmp_path / "other"
     other.mkdir()
     write(other, "gdumb", gaining(lambda size: size / 10000))
-    assert verdict(SMALLER, other).startswith("**not reproduced**: 0 of 1 streams")
+    assert verdict(SMALLER, other).startswith("**not reproduced**: 0 of 1 stream")
 
 
 def test_other_options_are_another_variant(tmp_path):
