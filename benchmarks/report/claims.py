@@ -141,7 +141,7 @@ def summary(results: Path) -> str:
     ahead, raw = ours["mean"] > 0, ours["p"] < ALPHA
     text = (
         "With the library's default (`gmc`), gradient matching is ahead of reservoir sampling in "
-        f"{ahead.sum()} of {len(ours)} comparisons (stream and memory size, GDumb): clearly in "
+        f"{ahead.sum()} of {len(ours)} comparisons (GDumb; {places(ours)}): clearly in "
         f"{(ours['sign'] > 0).sum()} with Holm's correction for all of them, in "
         f"{(ahead & raw).sum()} without."
     )

@@ -24,7 +24,16 @@ from benchmarks.report.averages import (
     usual,
 )
 from benchmarks.report.contrasts import to_reference
-from benchmarks.report.plots import Style, label_of, legend, logarithmic, panels, save, styled
+from benchmarks.report.plots import (
+    Style,
+    in_order,
+    label_of,
+    legend,
+    logarithmic,
+    panels,
+    save,
+    styled,
+)
 from benchmarks.streams.registry import title_of
 
 DRAWS = "draws"
@@ -58,7 +67,9 @@ def draw_curves(rows: Sequence[Row]) -> Any:
     for column, stream in enumerate(names):
         accuracy, gap = curves(rows, stream), gaps[gaps.index.isin([stream], "stream")].droplevel(0)
         sizes = accuracy.groupby("memory_size").size()
-        sizes = sizes.index[2 * sizes > len(accuracy.index.unique("variant"))]
+        variants = accuracy.index.unique("variant")
+        leading = accuracy.loc[in_order(variants)[0]].index
+        sizes = [size for size in leading if 2 * sizes[size] > len(variants)]
         mean = gap["mean"].groupby("variant").mean()
         failing = mean.index[mean < -FAILING]
         above, below = axes[column], axes[column + len(names) * both]

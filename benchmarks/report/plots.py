@@ -128,6 +128,7 @@ def legend(figure: Any, axes: Sequence[Any], columns: int | None = None) -> None
             known = entries.setdefault(name, handle)
             if getattr(known, "get_linestyle", str)() == "None":  # single points: better a line
                 entries[name] = handle
+    entries = dict(sorted(entries.items(), key=lambda item: -getattr(item[1], "zorder", 0)))
     columns = columns or {1: 2, 2: 4, 3: 5}.get(len(axes), 7)
     figure.legend(
         entries.values(),
