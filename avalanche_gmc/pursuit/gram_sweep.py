@@ -106,7 +106,7 @@ class GramSweep:
             if pick is None:
                 break
             if self._distance(pick) <= DEPENDENT**2:
-                self._block_dependent()
+                self._block_dependent(pick)
                 continue
             if pick not in self._columns:
                 report(len(self._picks) - told, self.residual_norm)
@@ -147,11 +147,15 @@ class GramSweep:
         overlap = self._factor[: len(self._picks), pick]
         return float(1.0 - overlap @ overlap)
 
-    def _block_dependent(self) -> None:
-        """Atoms in the span of the picked ones are no candidates any more."""
+    def _block_dependent(self, found: int) -> None:
+        """Atoms in the span of the picked ones are no candidates any more.
+
+        :param found: one of them, whatever the rounding of another sum says.
+        """
         factor = self._factor[: len(self._picks)]
         distances = 1.0 - np.einsum("kn,kn->n", factor, factor)
         self._scores[distances <= DEPENDENT**2] = -np.inf
+        self._scores[found] = -np.inf
 
     def _fetch(self, pick: int) -> None:
         """Get the column of a pick, and of those that are likely to be picked after it."""

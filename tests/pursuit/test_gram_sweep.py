@@ -102,6 +102,23 @@ def test_a_residual_that_shrinks_is_computed_again(monkeypatch, small_blocks):
     assert renewals == sorted(renewals, reverse=True)
 
 
+def test_an_atom_at_the_limit_of_dependence_is_passed_over_once(monkeypatch):
+    """Two sums of its distance from the span may round to different sides of the limit."""
+    asked: list[int] = []
+    distance = GramSweep._distance
+
+    def at_the_limit(self, pick):
+        asked.append(pick)
+        assert asked.count(asked[0]) < 3, "the same atom again and again"
+        return 0.0 if pick == asked[0] else distance(self, pick)
+
+    monkeypatch.setattr(GramSweep, "_distance", at_the_limit)
+    dictionary = last_layer(60, 1, seed=11)
+    coreset = orthogonal_matching_pursuit(dictionary, dictionary.sum(), 10)
+    assert len(coreset) == 10
+    assert asked[0] not in coreset.indices
+
+
 def test_more_picks_than_dimensions_take_several_sweeps():
     dictionary = last_layer(300, 1, seed=7)
     coreset = orthogonal_matching_pursuit(dictionary, dictionary.sum(), 250)
