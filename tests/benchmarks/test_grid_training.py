@@ -1,12 +1,14 @@
 """Trainings of the grid use the memory they are given, its weights included, and their seed."""
 
+from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
 import torch
 from torch import nn
 
-from avalanche_gmc import GradientMatchingBuffer
+from avalanche_gmc import GradientMatchingBuffer, LastLayerEmbedding
 from avalanche_gmc.initialization import derive_seed, fresh_draws
 from benchmarks.grid.buffers import SharedEmbedding, make_buffer, make_embedding
 from benchmarks.grid.cells import make_cells
@@ -146,6 +148,31 @@ def test_default_memories_share_equal_embeddings_and_keep_what_they_would_alone(
         assert torch.equal(memory.inputs, memory_of(buffer).inputs)
         assert torch.equal(memory.weights, buffer.weights)
         assert selected[cell.key()].embedding_seconds > 0
+
+
+def test_memories_with_fewer_draws_take_them_from_those_with_more(monkeypatch):
+    stream = open_stream("digits", train_fraction=0.3)
+    # 10 outputs of 8 features and a bias: 90 dimensions a draw.
+    small = partial(mlp, 64, 10, width=8)
+    stream = replace(stream, make_model=small)
+    cells = make_cells("gdumb", ["digits"], ["gmc"], [20, 100, 200], [0])
+    calls = []
+    embed = LastLayerEmbedding.embed
+    monkeypatch.setattr(
+        LastLayerEmbedding, "embed", lambda self, data: calls.append(self.dim) or embed(self, data)
+    )
+    selected = select(cells, stream)
+    assert len(set(calls)) == 1 and len(calls) == 5
+    for cell in cells:
+        buffer = GradientMatchingBuffer(cell.memory_size, seed=0)
+        (model,) = fresh_draws(stream.make_model, 1, derive_seed(0))
+        for experience in stream.benchmark.train_stream:
+            buffer.update_from_dataset(experience.dataset, SimpleNamespace(model=model))
+        memory = selected[cell.key()].memories[4]
+        assert torch.equal(memory.inputs, memory_of(buffer).inputs)
+        assert torch.equal(memory.weights, buffer.weights)
+    seconds = [selected[cell.key()].embedding_seconds for cell in cells]
+    assert 0 < seconds[0] < seconds[1] < seconds[2]
 
 
 class Precisions(nn.Module):
