@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 from avalanche_gmc import CoresetGDumb, CoresetReplay
 from avalanche_gmc.initialization import derive_seed, fresh_draws, seeded
+from benchmarks.grid.lean import Lean
 from benchmarks.grid.published import gdumb_training
 from benchmarks.streams.assembly import task_free
 
@@ -133,11 +134,11 @@ class Stopwatch(SupervisedPlugin):
     after_training = before_training_exp
 
 
-class GDumb(InPrecision, CoresetGDumb):
+class GDumb(Lean, InPrecision, CoresetGDumb):
     """GDumb in the precision of a recipe."""
 
 
-class Replay(InPrecision, CoresetReplay):
+class Replay(Lean, InPrecision, CoresetReplay):
     """Experience replay in the precision of a recipe."""
 
 
