@@ -42,7 +42,11 @@ NEEDED_DIMENSIONS, DRAWS_FOR_NEEDED = 2, 64
 
 PLENTY_OF_DIMENSIONS, ALWAYS_USEFUL = 20, 4000
 """Dimensions per exemplar, and for the smallest memories in all, beyond which more cost time and do
-not choose better: draws, down to 2, and then features are reduced to these."""
+not choose better: draws, down to 2, are lowered to these, and then features summed where that
+leaves at most half of the dimensions."""
+
+WORTH_SUMMING = 2
+"""A sum of features costs time and adds noise, so it must save at least this factor."""
 
 _KINDS: dict[str, Any] = {
     LAST_LAYER: LastLayerEmbedding,
@@ -115,7 +119,7 @@ class EmbeddingChoice:
             model = self._model_factory
         options: dict[str, Any] = {"loss": _per_example_loss(strategy), "seed": self._seed}
         # The memory may have been resized since its embedding was built.
-        state = self._saved_state or {"dim": plenty_of_dimensions(size)}
+        state = self._saved_state or {}
         if self._kind == LAST_LAYER:
             options["draws"] = state.get("draws") or last_layer_draws(model, size)
         kind, source = _KINDS[self._kind], model
@@ -125,8 +129,9 @@ class EmbeddingChoice:
             # The strategy's model may have been trained since it was made.
             source = Redrawn(source)
         embedding = kind(source, **options)
-        if self._kind == LAST_LAYER and "dim" in state and embedding.dim > state["dim"]:
-            embedding = FewerFeatures(embedding, state["dim"])
+        if self._kind == LAST_LAYER:
+            dim = state.get("dim") if state else fewer_dimensions(embedding.dim, size)
+            embedding = FewerFeatures(embedding, dim) if dim else embedding
         if self._saved_state is not None:
             embedding.load_state_dict(self._saved_state)
         return embedding
@@ -200,6 +205,16 @@ def last_layer_draws(model: nn.Module | Callable[[], nn.Module], size: int) -> i
 def plenty_of_dimensions(size: int) -> int:
     """As many as ``size`` exemplars can use."""
     return max(PLENTY_OF_DIMENSIONS * size, ALWAYS_USEFUL)
+
+
+def fewer_dimensions(dim: int, size: int) -> int | None:
+    """To how many dimensions to sum the features of a wide layer; None keeps them as they are.
+
+    :param dim: of the layer's gradients at all draws.
+    :param size: of the memory.
+    """
+    plenty = plenty_of_dimensions(size)
+    return plenty if dim >= WORTH_SUMMING * plenty else None
 
 
 def _dimensions_of_a_draw(model: nn.Module | Callable[[], nn.Module]) -> int:

@@ -11,7 +11,7 @@ their structure.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -25,6 +25,9 @@ from avalanche_gmc.initialization import derive_seed
 
 FEWEST_FEATURES = 64
 """h is never smaller than this, unless H is."""
+
+SIGNS_AT_ONCE, SIGNS_KEPT = 2**18, 2**22
+"""Signs are drawn in blocks of so many, and kept for the next call up to so many in all."""
 
 
 class FewerFeatures(GradientEmbedding):
@@ -56,11 +59,34 @@ class FewerFeatures(GradientEmbedding):
         kept = max(FEWEST_FEATURES, round(self._dim / (draws * outputs)))
         if kept >= width:
             return atoms
-        if self._signs is None or self._signs.shape != (draws, width, kept):
-            generator = torch.Generator().manual_seed(derive_seed(self._inner.seed, width, kept))
-            coins = torch.randint(2, (draws, width, kept), generator=generator)
-            self._signs = (2.0 * coins - 1) / kept**0.5
-        return LastLayerDictionary(atoms.errors, atoms.features @ self._signs.to(atoms.features))
+        return LastLayerDictionary(atoms.errors, self._summed(atoms.features, kept))
+
+    def _summed(self, features: Tensor, kept: int) -> Tensor:
+        """S×N×H → S×N×h."""
+        draws, examples, width = features.shape
+        shape = (draws, width, kept)
+        if self._signs is None or self._signs.shape != shape:
+            self._signs = None
+            if draws * width * kept <= SIGNS_KEPT:
+                blocks = [signs for *_, signs in self._drawn(*shape)]
+                self._signs = torch.cat(blocks).view(shape)
+        if self._signs is not None:
+            return features @ self._signs.to(features)
+        sums = features.new_zeros(draws, examples, kept)
+        for draw, first, signs in self._drawn(*shape):
+            some = features[draw, :, first : first + len(signs)]
+            sums[draw].addmm_(some, signs.to(features))
+        return sums
+
+    def _drawn(self, draws: int, width: int, kept: int) -> Iterator[tuple[int, int, Tensor]]:
+        """For each draw, blocks of rows of H×h signs, each with the place of its first row."""
+        generator = torch.Generator().manual_seed(derive_seed(self._inner.seed, width, kept))
+        rows = max(1, SIGNS_AT_ONCE // kept)
+        for draw in range(draws):
+            for first in range(0, width, rows):
+                shape = (min(rows, width - first), kept)
+                coins = torch.randint(2, shape, generator=generator)
+                yield draw, first, (2.0 * coins - 1) / kept**0.5
 
     def check_model(self, model: nn.Module) -> None:
         self._inner.check_model(model)

@@ -11,7 +11,12 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from avalanche_gmc import GradientMatchingBuffer, LastLayerEmbedding
-from avalanche_gmc.buffers.embedding_choice import ALWAYS_USEFUL, last_layer_draws
+from avalanche_gmc.buffers.embedding_choice import (
+    ALWAYS_USEFUL,
+    fewer_dimensions,
+    last_layer_draws,
+)
+from avalanche_gmc.embedding import fewer_features
 from avalanche_gmc.embedding.fewer_features import FEWEST_FEATURES, FewerFeatures
 
 FEATURES, CLASSES = 5, 2
@@ -131,6 +136,24 @@ def test_a_wide_layer_has_fewer_features_the_same_after_a_checkpoint():
     assert twin.target.shape == (ALWAYS_USEFUL,)
 
 
+@pytest.mark.parametrize(
+    ("dim", "size", "reduced"),
+    [(7999, 1, None), (8000, 200, 4000), (8039, 201, None), (8040, 201, 4020), (10**6, 9, 4000)],
+)
+def test_features_are_summed_only_where_that_halves_the_dimensions(dim, size, reduced):
+    assert fewer_dimensions(dim, size) == reduced
+
+
+def test_a_memory_keeps_all_features_of_a_layer_that_is_not_wide():
+    strategy, buffer = SimpleNamespace(model=wide()), GradientMatchingBuffer(400)
+    buffer.update_from_dataset(examples(10), strategy)
+    assert buffer.target.shape == (2 * CLASSES * 3001,)  # 8,000 would not be half
+    twin = GradientMatchingBuffer(30)
+    twin.load_state_dict(buffer.state_dict())
+    twin.update_from_dataset(examples(5, number=1), strategy)
+    assert twin.target.shape == buffer.target.shape
+
+
 def test_fewer_features_keep_the_inner_products():
     inner = LastLayerEmbedding(wide(), draws=2)
     few = FewerFeatures(LastLayerEmbedding(wide(), draws=2), 4000)
@@ -145,3 +168,14 @@ def test_fewer_features_keep_the_inner_products():
     assert same.embed(examples(3)).dim == 2 * PER_DRAW
     with pytest.raises(ValueError, match="dim=4000"):
         narrow.load_state_dict(few.state_dict())
+
+
+def test_signs_that_are_many_are_drawn_in_blocks_and_not_kept(monkeypatch):
+    whole, parts = (FewerFeatures(LastLayerEmbedding(wide(), draws=2), 4000) for _ in range(2))
+    kept = whole.embed(examples(5))
+    monkeypatch.setattr(fewer_features, "SIGNS_KEPT", 10)
+    monkeypatch.setattr(fewer_features, "SIGNS_AT_ONCE", 12345)
+    drawn = parts.embed(examples(5))
+    assert parts._signs is None
+    torch.testing.assert_close(drawn.features, kept.features)
+    assert torch.equal(drawn.errors, kept.errors)
