@@ -29,6 +29,7 @@ from avalanche_gmc.buffers.embedding_choice import EmbeddingChoice
 from avalanche_gmc.dictionary import Dictionary
 from avalanche_gmc.embedding import GradientEmbedding
 from avalanche_gmc.initialization import derive_seed, fresh_draws
+from benchmarks.grid.few_features import FewFeatures
 from benchmarks.grid.methods import METHODS
 from benchmarks.grid.rows import Cell
 
@@ -37,7 +38,8 @@ def make_embedding(cell: Cell, make_model: Callable[[], nn.Module]) -> GradientE
     """The embedding of the cell's memory, if it does not follow a model that is being trained."""
     method = METHODS[cell.method]
     if method.family == "last-layer":
-        return LastLayerEmbedding(make_model, draws=cell.draws, seed=cell.seed)
+        whole = LastLayerEmbedding(make_model, draws=cell.draws, seed=cell.seed)
+        return FewFeatures(whole, cell.draws * cell.dim) if cell.dim else whole
     if method.family == "projection":
         return RandomProjectionEmbedding(
             make_model,

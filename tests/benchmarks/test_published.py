@@ -6,7 +6,8 @@ import torch
 from torch import nn
 
 from benchmarks.grid import runner
-from benchmarks.grid.cells import EXPERIMENTS, make_cells, make_groups
+from benchmarks.grid.cells import make_cells, make_groups
+from benchmarks.grid.experiments import EXPERIMENTS
 from benchmarks.grid.published import ClippedGradients, gdumb_training, shifted
 from benchmarks.grid.rows import ResultsFile
 from benchmarks.report import tables
