@@ -50,7 +50,7 @@ def make_embedding(cell: Cell, make_model: Callable[[], nn.Module]) -> GradientE
         )
     if method.family == "default":  # what the memory would build from the model that it meets
         (model,) = fresh_draws(make_model, 1, derive_seed(cell.seed))
-        kind = getattr(BASELINES.get(cell.method), "default_embedding", None)
+        kind = None if cell.method in AT_DRAWS else default_embedding(cell.method)
         built: GradientEmbedding = EmbeddingChoice(kind, cell.seed).resolve(
             SimpleNamespace(model=model), cell.memory_size
         )
@@ -58,11 +58,17 @@ def make_embedding(cell: Cell, make_model: Callable[[], nn.Module]) -> GradientE
     return None
 
 
+def default_embedding(method: str) -> str | None:
+    """The kind of embedding that a memory of the package builds by itself."""
+    return getattr(BASELINES.get(method), "default_embedding", None)
+
+
 def make_buffer(cell: Cell, embedding: GradientEmbedding | None) -> Any:
     """A new, empty buffer for a cell."""
     size, seed, name = cell.memory_size, cell.seed, cell.method
     if name in AVALANCHES:
         return AVALANCHES[name](size)
+    name = AT_DRAWS.get(name, name)
     if name in BASELINES:
         make: Any = BASELINES[name]
         if embedding is not None:
@@ -79,6 +85,10 @@ def make_buffer(cell: Cell, embedding: GradientEmbedding | None) -> Any:
     if name == "gmc-balanced":
         options["target"] = "balanced"
     return GradientMatchingBuffer(size, **options)
+
+
+AT_DRAWS = {"gss-draws": "gss"}
+"""Memories that normally look at the model being trained, and here at the draws instead."""
 
 
 class TrainedHerding(HerdingSelectionStrategy):

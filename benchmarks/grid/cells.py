@@ -40,6 +40,8 @@ def make_cells(
     for stream in streams:
         model = stream_info(stream).model
         own = {**known.training, **({} if model.startswith("mlp") else known.image_training)}
+        if (scale := known.scales.get(stream)) is not None and scale.epochs is not None:
+            own["epochs"] = scale.epochs
         for variant, seed, method, size in itertools.product(
             known.variants, seeds, methods, memory_sizes
         ):
@@ -87,7 +89,8 @@ def cost(cell: Cell) -> float:
     """Rough relative cost of a cell, for the time left."""
     trainings = 10 if EXPERIMENTS[cell.experiment].per_experience else 1
     examples = max(cell.memory_size, cell.batch_size) * cell.epochs * trainings
-    return examples * {"cnn": 60, "dropout-cnn": 20, "resnet18": 160}.get(cell.model, 1)
+    factors = {"cnn": 60, "dropout-cnn": 20, "resnet18": 160, "small-resnet18": 2000}
+    return examples * factors.get(cell.model, 1)
 
 
 @dataclass(frozen=True)

@@ -135,7 +135,7 @@ def recipe_of(cell: Cell, stream: Stream) -> Recipe:
         weighted=cell.weighted,
         memory_factor=EXPERIMENTS[cell.experiment].memory_factor(cell.method),
         precision=cell.precision,
-        published=cell.experiment == "gdumb-published",
+        published=stream_info(cell.stream).data if cell.experiment == "gdumb-published" else "",
     )
 
 

@@ -57,6 +57,11 @@ STREAMS = {
     "split-mnist-400": StreamInfo(
         "Split-MNIST, MLP-400", "mlp-400", "mnist", "classes", DIGITS, seeded=True
     ),
+    "split-cifar10-gdumb": StreamInfo(
+        "Split CIFAR-10, ResNet-18 for small images",
+        *("small-resnet18", "cifar10", "classes", OBJECTS),
+        seeded=True,
+    ),
     "noisy-fashion-mnist": StreamInfo(
         "Split Fashion-MNIST, 20 % wrong labels",
         *("cnn", "fashion-mnist", "classes", CLOTHES),
@@ -82,8 +87,8 @@ STREAMS = {
     "sorted-digits": StreamInfo("Digits, sorted by one pixel", "mlp", "digits", "sorted", DIGITS),
     "iid-digits": StreamInfo("Digits, iid", "mlp", "digits", "iid"),
 }
-LAST_FEATURES = {"mlp": 128, "cnn": 64, "resnet18": 512, "dropout-cnn": 128}
-LAST_FEATURES |= {"mlp-100": 100, "mlp-400": 400}
+LAST_FEATURES = {"mlp": 128, "cnn": 64, "resnet18": 512, "small-resnet18": 512}
+LAST_FEATURES |= {"dropout-cnn": 128, "mlp-100": 100, "mlp-400": 400}
 """Inputs of each model's last layer."""
 # A table of the user's own: csv:<path>?target=<column>&sort-by=<column>
 CSV_PREFIX = "csv:"

@@ -191,3 +191,26 @@ def test_streams_are_run_as_far_as_the_experiment_says_unless_asked_otherwise():
     for cell in run.grid_of(parser.parse_args(["draws", *given])):
         assert (cell.train_fraction, cell.memory_size, cell.seed) == (0.3, 7, 9)
         assert cell.draws in (0, 2)
+
+
+@pytest.mark.parametrize("experiment", ["rivals", "rivals-replay"])
+def test_rivals_meet_on_four_streams(experiment):
+    parser = argparse.ArgumentParser()
+    run.add_arguments(parser)
+    grid = run.grid_of(parser.parse_args([experiment]))
+    found = {
+        stream: (
+            sorted({c.memory_size for c in grid if c.stream == stream}),
+            len({c.seed for c in grid if c.stream == stream}),
+            {c.epochs for c in grid if c.stream == stream},
+        )
+        for stream in {c.stream for c in grid}
+    }
+    replayed = experiment == "rivals-replay"
+    tables, images = ([50, 200, 1000], 5), ([100, 500], 3)
+    assert found == {
+        "digits": (*tables, {10 if replayed else 200}),
+        "sorted-electricity": (*tables, {10 if replayed else 200}),
+        "split-fashion-mnist": (*images, {3 if replayed else 200}),
+        "imbalanced-mnist": (*images, {20 if replayed else 200}),
+    }
