@@ -29,6 +29,7 @@ from avalanche_gmc.buffers.embedding_choice import EmbeddingChoice
 from avalanche_gmc.dictionary import Dictionary, LastLayerDictionary
 from avalanche_gmc.embedding import GradientEmbedding
 from avalanche_gmc.initialization import derive_seed, fresh_draws
+from benchmarks.grid.few_features import FewFeatures
 from benchmarks.grid.methods import METHODS
 from benchmarks.grid.rows import Cell
 
@@ -37,7 +38,8 @@ def make_embedding(cell: Cell, make_model: Callable[[], nn.Module]) -> GradientE
     """The embedding of the cell's memory, if it does not follow a model that is being trained."""
     method = METHODS[cell.method]
     if method.family == "last-layer":
-        return LastLayerEmbedding(make_model, draws=cell.draws, seed=cell.seed)
+        whole = LastLayerEmbedding(make_model, draws=cell.draws, seed=cell.seed)
+        return FewFeatures(whole, cell.draws * cell.dim) if cell.dim else whole
     if method.family == "projection":
         return RandomProjectionEmbedding(
             make_model,
@@ -48,7 +50,7 @@ def make_embedding(cell: Cell, make_model: Callable[[], nn.Module]) -> GradientE
         )
     if method.family == "default":  # what the memory would build from the model that it meets
         (model,) = fresh_draws(make_model, 1, derive_seed(cell.seed))
-        kind = getattr(BASELINES.get(cell.method), "default_embedding", None)
+        kind = None if cell.method in AT_DRAWS else default_embedding(cell.method)
         built: GradientEmbedding = EmbeddingChoice(kind, cell.seed).resolve(
             SimpleNamespace(model=model), cell.memory_size
         )
@@ -56,11 +58,17 @@ def make_embedding(cell: Cell, make_model: Callable[[], nn.Module]) -> GradientE
     return None
 
 
+def default_embedding(method: str) -> str | None:
+    """The kind of embedding that a memory of the package builds by itself."""
+    return getattr(BASELINES.get(method), "default_embedding", None)
+
+
 def make_buffer(cell: Cell, embedding: GradientEmbedding | None) -> Any:
     """A new, empty buffer for a cell."""
     size, seed, name = cell.memory_size, cell.seed, cell.method
     if name in AVALANCHES:
         return AVALANCHES[name](size)
+    name = AT_DRAWS.get(name, name)
     if name in BASELINES:
         make: Any = BASELINES[name]
         if embedding is not None:
@@ -77,6 +85,10 @@ def make_buffer(cell: Cell, embedding: GradientEmbedding | None) -> Any:
     if name == "gmc-balanced":
         options["target"] = "balanced"
     return GradientMatchingBuffer(size, **options)
+
+
+AT_DRAWS = {"gss-draws": "gss"}
+"""Memories that normally look at the model being trained, and here at the draws instead."""
 
 
 class TrainedHerding(HerdingSelectionStrategy):

@@ -25,7 +25,7 @@ from avalanche_gmc.exemplars.values import digest
 from avalanche_gmc.initialization import derive_seed, fresh_draws, seeded
 from benchmarks.files import read_sealed, write_sealed
 from benchmarks.grid.buffers import SharedEmbedding, make_buffer, make_embedding
-from benchmarks.grid.cells import EXPERIMENTS
+from benchmarks.grid.experiments import EXPERIMENTS
 from benchmarks.grid.rows import Cell, Key
 from benchmarks.grid.training import Memory
 from benchmarks.streams.opening import Stream

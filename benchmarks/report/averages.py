@@ -43,6 +43,8 @@ def variant(row: Row) -> str:
     method = METHODS.get(row["method"])
     names = [name for name in OPTIONS if method is not None and name in method.options]
     unlike = [name for name in names if row[name] != as_text(getattr(Cell, name))]
+    if "dim" not in names and row["dim"] != "0":  # a last layer of fewer features
+        unlike.append("dim")
     return ", ".join([row["method"], *(f"{name} {row[name]}" for name in unlike)])
 
 

@@ -10,7 +10,7 @@ import matplotlib as mpl
 from matplotlib.ticker import FixedLocator
 from matplotlib.transforms import offset_copy
 
-from benchmarks.grid.cells import EXPERIMENTS
+from benchmarks.grid.experiments import EXPERIMENTS
 from benchmarks.report import draws, rivals
 from benchmarks.report.averages import (
     Frame,

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from benchmarks.grid.cells import EXPERIMENTS
+from benchmarks.grid.experiments import EXPERIMENTS
 from benchmarks.grid.rows import ResultsFile
 from benchmarks.report.averages import Frame, Row, frame_of, streams, usual
 from benchmarks.report.contrasts import to_reference

@@ -213,6 +213,16 @@ def test_baselines_keep_as_many_exemplars_as_asked(method):
     assert len(buffer.buffer) == 30
 
 
+def test_gss_at_draws_does_not_look_at_the_model_being_trained():
+    (cell,) = make_cells("rivals", ["digits"], ["gss-draws"], [30], [0])
+    stream = open_stream("digits")
+    buffer = make_buffer(cell, make_embedding(cell, stream.make_model))
+    for experience in stream.benchmark.train_stream:
+        buffer.update_from_dataset(experience.dataset)
+    labels = {int(sample[1]) for sample in buffer.buffer}
+    assert len(buffer.buffer) == 30 and len(labels) > 5
+
+
 @pytest.mark.parametrize("projection", ["sparse", "rademacher"])
 def test_projection_options_reach_the_embedding(projection):
     options = {"draws": 2, "dim": 50, "projection": projection}
