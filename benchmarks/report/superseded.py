@@ -2,8 +2,8 @@
 
 A row is superseded if the same memory (experiment, stream, method with its options, size) has at
 least the same seeds with a larger part of the stream, or with the same part and more epochs, or
-with the same of both in bfloat16 instead of float32. Rows in both precisions are what the comparison of
-the two rests on; some are worth keeping for it.
+with the same of both in bfloat16 instead of float32. Some are worth keeping all the same: both
+precisions for the comparison of the two, and a reservoir that other rows are still paired with.
 """
 
 from __future__ import annotations
