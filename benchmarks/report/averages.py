@@ -23,7 +23,7 @@ SETTING = ["model", "epochs", "batch_size", "learning_rate", "train_fraction", "
 IDENTITY = ("experiment", "stream", "method", "memory_size", "seed", *SETTING)
 OPTIONS = [column for column in CONFIGURATION if column not in IDENTITY]
 """Columns that say how a method was run."""
-FRACTIONS = {"0.5": "half of the stream", "0.1": "a tenth of the stream"}
+FRACTIONS = {"0.5": "half", "0.2": "a fifth", "0.1": "a tenth"}
 
 
 def frame_of(rows: Sequence[Row]) -> Frame:
@@ -66,7 +66,7 @@ def setting_text(row: Row) -> list[str]:
     """What is unlike the paper's training in how a row was trained: nothing, or some words."""
     fraction, epochs = row["train_fraction"], row["epochs"]
     return [
-        *([] if fraction == "1" else [FRACTIONS.get(fraction, f"{fraction} of the stream")]),
+        *([] if fraction == "1" else [f"{FRACTIONS.get(fraction, fraction)} of the stream"]),
         *([] if epochs == "200" else [f"{epochs} epochs"]),
         *([] if row["precision"] == "float32" else [row["precision"]]),
     ]

@@ -19,8 +19,11 @@ from benchmarks.streams.registry import LAST_FEATURES, title_of
 
 WHOLE = "all features"
 LINES = {WHOLE: "-", "dimensions of 4 draws": "--", "dimensions of 1 draw": ":"}
-LOOKS = (("#0072B2", "o"), ("#D55E00", "s"), ("#009E73", "^"), ("#CC79A7", "D"), ("#000000", "v"))
-"""Of a stream's memory sizes, the smallest first."""
+LOOKS = {
+    **{50: ("#56B4E9", "P"), 100: ("#0072B2", "o"), 200: ("#D55E00", "s"), 500: ("#009E73", "^")},
+    **{1000: ("#CC79A7", "D"), 2000: ("#000000", "v"), 5000: ("#E69F00", "X")},
+}
+"""Colour and marker of a memory size."""
 
 
 def draw(rows: Sequence[Row]) -> Any:
@@ -41,20 +44,36 @@ def draw(rows: Sequence[Row]) -> Any:
         pair[0].text(0.5, 1.03, training(own), transform=pair[0].transAxes, **grey)
         pair[0].set_xlabel("draws")
         pair[1].set_xlabel("dimensions per exemplar")
-    legend(figure, axes, columns=4)
+    explain(axes[0], found)
+    legend(figure, axes[:1], columns=4)
     return figure
+
+
+def explain(axis: Any, found: Frame) -> None:
+    """Entries of the legend: what a colour means, then what a line means."""
+    for size in sorted(found["memory_size"].unique()):
+        color, marker = look_of(size)
+        axis.plot([], [], color=color, marker=marker, linestyle="none", label=f"{size} exemplars")
+    for kind in found["kind"].unique():
+        face = {} if kind == WHOLE else {"markerfacecolor": "white"}
+        look = {"color": "#555555", "linestyle": LINES[kind], "marker": "o", "zorder": 1} | face
+        axis.plot([], [], label=kind, **look)
+
+
+def look_of(size: int) -> tuple[str, str]:
+    """Colour and marker of a memory size."""
+    return LOOKS.get(size, ("#777777", "."))
 
 
 def draw_lines(axis: Any, own: Frame, x: str) -> None:
     """One line for each memory size and each way to have more draws."""
-    sizes = sorted(own["memory_size"].unique())
     for (size, kind), line in own.groupby(["memory_size", "kind"]):
-        color, marker = LOOKS[sizes.index(size) % len(LOOKS)]
+        color, marker = look_of(size)
         look = {"color": color, "marker": marker, "linestyle": LINES[kind], "markersize": 5}
         if kind != WHOLE:
             look["markerfacecolor"] = "white"
         line = line.sort_values(x)
-        axis.plot(line[x], line["mean"], label=f"{size} exemplars, {kind}", **look)
+        axis.plot(line[x], line["mean"], **look)
 
 
 def training(own: Frame) -> str:

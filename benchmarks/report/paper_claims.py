@@ -167,7 +167,11 @@ BEYOND = (
         "Training in bfloat16 instead of float32",
         tuple(
             Part(name, "gdumb", choice | {"precision": "bf16"}, choice | {"precision": "float32"})
-            for name, choice in (("library's default", GMC), ("reservoir", RESERVOIR))
+            for name, choice in (
+                ("library's default", GMC),
+                ("reservoir", RESERVOIR),
+                ("class-balanced", BALANCED),
+            )
         ),
     ),
 )
