@@ -3,9 +3,9 @@
     python -m benchmarks superseded                       # of the published rows
     python -m benchmarks superseded --results results
 
-Nothing is removed. Listed, too, are float32 rows beside bfloat16 ones, although the comparison of the
-two precisions (`python -m benchmarks claims`) needs some, and rows of the reservoir with which rows
-that have no newer version are paired.
+Nothing is removed. Listed, too, are float32 rows beside bfloat16 ones, although the comparison of
+the two precisions (`python -m benchmarks claims`) needs some, and rows of the reservoir with which
+rows that have no newer version are paired.
 """
 
 from __future__ import annotations
