@@ -83,6 +83,10 @@ class Dictionary(ABC):
         """The same for one vector, on the CPU, by NumPy's BLAS where that is faster: D → N."""
         return self.correlate(torch.from_numpy(vector)).numpy()
 
+    def correlate_some(self, indices: Tensor, vector: Tensor) -> Tensor:
+        """Inner products of the chosen atoms with a vector, in its precision: m, D → m."""
+        return self.rows(indices).to(vector) @ vector
+
     @abstractmethod
     def norms(self) -> Tensor:
         """Euclidean norms of the atoms: N, float64 (float32 on devices without it)."""

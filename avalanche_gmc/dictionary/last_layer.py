@@ -84,6 +84,12 @@ class LastLayerDictionary(Dictionary):
                 result[:, start:stop] += (mixed.view(outputs, count, -1) * errors).sum(dim=0)
         return result[0] if vectors.ndim == 1 else result.T
 
+    @without_autocast
+    def correlate_some(self, indices: Tensor, vector: Tensor) -> Tensor:
+        errors, features = (x[:, indices].to(vector) for x in (self.errors, self.features))
+        matrices = vector.view(len(errors), errors.shape[2], -1)
+        return (features @ matrices.mT).mul_(errors).sum(dim=(0, 2))
+
     def norms(self) -> Tensor:
         draws = zip(self.errors, self.features, strict=True)
         parts = [row_norms(errors) * row_norms(features) for errors, features in draws]

@@ -19,7 +19,8 @@ Where this departs from its letter:
    With ``mode="exact"`` they are the picks of the loop above, at a fraction of its passes over the
    dictionary.
 2. Last-layer gradients, whose inner products cost little, are picked one by one on inner products
-   alone (:mod:`.gram_sweep`); small dense dictionaries by the loop above (:mod:`.stepwise`).
+   alone (:mod:`.gram_sweep`), and so are dense atoms if they are a few hundred; other small dense
+   dictionaries by the loop above (:mod:`.stepwise`).
 3. The factorisation is an orthonormal basis with its triangular factor, extended and never
    rebuilt. The picks depend on the residual only, so the weights are solved for once, at the end.
 4. An atom in the span of the picked ones would make the refit singular and is passed over. When
@@ -40,7 +41,8 @@ from torch import Tensor
 
 from avalanche_gmc.dictionary import DenseDictionary, Dictionary
 from avalanche_gmc.dictionary.base import without_autocast
-from avalanche_gmc.pursuit.gram_sweep import GramSweep, gram_for, is_factored
+from avalanche_gmc.pursuit.gram_choice import gram_for, is_factored
+from avalanche_gmc.pursuit.gram_sweep import GramSweep
 from avalanche_gmc.pursuit.progress import Progress, progress_bar
 from avalanche_gmc.pursuit.scoreboard import Scoreboard
 from avalanche_gmc.pursuit.sharded_scoreboard import scoreboard_of, start_together

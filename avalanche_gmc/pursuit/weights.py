@@ -56,7 +56,8 @@ class PickedAtoms:
 
     def correlate(self, vector: Tensor) -> Tensor:
         """Inner products with a vector: D → n."""
-        return torch.cat([self._rows(part) @ vector for part in self._parts])
+        products = [self._dictionary.correlate_some(part, vector).cpu() for part in self._parts]
+        return torch.cat(products) / self._norms[self._indices].cpu()
 
     def gram(self) -> Triangle:
         """Inner products with each other: the upper half of an n×n matrix."""
@@ -79,21 +80,13 @@ def fit_sweep(
     :param target: D, float64.
     :returns: k, float64.
     """
-    weights = refined(atoms, factor, coordinates, target)
+    weights = factor.solve(coordinates)
+    # The basis carries the rounding of a narrower precision, the atoms themselves do not.
+    residual = target - atoms.combine(weights)
+    weights = weights + factor.solve(factor.solve_transposed(atoms.correlate(residual)))
     if nonnegative and bool((weights < 0).any()):
         weights = nonnegative_refit(factor, weights)
     return weights
-
-
-def refined(atoms: PickedAtoms, factor: Triangle, coordinates: Tensor, target: Tensor) -> Tensor:
-    """The same without a bound on the weights; the factor stays as it is.
-
-    The basis carries the rounding of the atoms' precision, the atoms themselves do not: one step of
-    iterative refinement.
-    """
-    weights = factor.solve(coordinates)
-    residual = target - atoms.combine(weights)
-    return weights + factor.solve(factor.solve_transposed(atoms.correlate(residual)))
 
 
 def divide_between_sweeps(

@@ -16,7 +16,8 @@ import os
 import sys
 import time
 
-from benchmarks.grid.cells import EXPERIMENTS, make_cells, make_groups
+from benchmarks.grid.cells import make_cells, make_groups
+from benchmarks.grid.experiments import EXPERIMENTS
 from benchmarks.grid.rows import RESULTS, ResultsFile
 from benchmarks.options import folder, positive
 

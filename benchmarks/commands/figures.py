@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 
 from benchmarks import UsageError
 from benchmarks.files import write_whole
-from benchmarks.grid.cells import EXPERIMENTS
+from benchmarks.grid.experiments import EXPERIMENTS
 from benchmarks.grid.rows import PUBLISHED, RESULTS, ResultsFile
 from benchmarks.options import folder
 
@@ -36,8 +37,8 @@ def run(args: argparse.Namespace) -> int:
     from benchmarks.report import figures, tables
 
     files = {name: [args.results / f"{name}.csv"] for name in EXPERIMENTS}
-    files[figures.DRAWS] = [*files["gdumb"], args.results / "ablations/gdumb.csv"]
-    names = args.experiments or [name for name in files if files[name][-1].exists()]
+    files[figures.DRAWS][:0] = [*files["gdumb"], args.results / "ablations/gdumb.csv"]
+    names = args.experiments or [name for name in files if any(map(Path.exists, files[name][-2:]))]
     if not names:
         raise UsageError(
             f"{args.results} holds no results: run `python -m benchmarks run gdumb` first, "
@@ -54,9 +55,9 @@ def run(args: argparse.Namespace) -> int:
             )
         for path in figures.draw(name, rows, output):
             print(path)
-        if name in EXPERIMENTS:
+        if own := [row for row in rows if row["experiment"] == name]:
             table = args.results / "tables" / f"{name}.md"
-            write_whole(table, tables.markdown(name, rows))
+            write_whole(table, tables.markdown(name, own))
             print(table)
     print(f"drawn: {', '.join(names)}", file=sys.stderr)
     return 0

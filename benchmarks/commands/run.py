@@ -9,7 +9,7 @@
 One cell is one row of RESULTS/EXPERIMENT.csv. Finished cells are skipped, so the same command
 resumes a stopped run; several processes may work on one grid. A cell that fails stops the run.
 Experiments: gdumb, gdumb-per-task, facility-location, replay, local, class-frequencies, demo;
-beyond the paper rivals, rivals-replay, gdumb-published, label-noise, imbalanced.
+beyond the paper draws, rivals, rivals-replay, gdumb-published, label-noise, imbalanced.
 """
 
 from __future__ import annotations
@@ -19,10 +19,12 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from benchmarks import UsageError
 from benchmarks.data.datasets import ensure
-from benchmarks.grid.cells import EXPERIMENTS, PRESETS, make_cells, make_groups, shard
+from benchmarks.grid.cells import make_cells, make_groups, shard
+from benchmarks.grid.experiments import EXPERIMENTS, PRESETS, WHOLE, Scale
 from benchmarks.grid.methods import METHODS
 from benchmarks.grid.rows import RESULTS, Cell, ResultsFile
 from benchmarks.options import add_data_root, folder, fraction, natural, positive
@@ -52,8 +54,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--target", metavar="COLUMN", help="what to predict in --csv")
     what.add_argument("--sort-by", metavar="COLUMN", help="order of --csv; else as the rows come")
     how = parser.add_argument_group("how gradient matching works")
-    how.add_argument("--draws", type=positive, default=4, help="parameter draws s")
-    how.add_argument("--dim", type=positive, default=2000, help="dimensions d per draw")
+    how.add_argument(
+        "--draws", type=positive, help="parameter draws s; else the experiment's, or 4"
+    )
+    how.add_argument("--dim", type=positive, default=2000, help="dimensions d per projected draw")
+    how.add_argument(
+        "--same-dim-as",
+        type=positive,
+        metavar="S",
+        help="last layer: fewer features per draw, as many dimensions in all as S whole draws have",
+    )
     how.add_argument("--projection", choices=("sparse", "rademacher"), default="sparse")
     how.add_argument("--mode", choices=("exact", "fast"), default="exact", help="of the pursuit")
     how.add_argument("--unweighted", action="store_true", help="train without the weights")
@@ -110,24 +120,38 @@ def run(args: argparse.Namespace) -> int:
 
 def grid_of(args: argparse.Namespace) -> list[Cell]:
     """The cells that the options ask for."""
-    preset, experiment = PRESETS[args.preset], EXPERIMENTS[args.experiment]
-    options = {"epochs": args.epochs} if args.epochs else {}
-    return make_cells(
-        args.experiment,
-        streams_of(args),
-        args.methods or experiment.methods,
-        args.memory_sizes or preset.memory_sizes or experiment.memory_sizes,
-        args.seeds or preset.seeds,
-        defaults={"epochs": preset.epochs},
-        train_fraction=args.train_fraction or preset.train_fraction,
-        draws=args.draws,
-        dim=args.dim,
-        projection=args.projection,
-        mode=args.mode,
-        weighted=not args.unweighted,
-        precision=precision_of(args),
-        **options,
-    )
+    cells = []
+    given = {"epochs": args.epochs, "draws": args.draws, "same_dim_as": args.same_dim_as}
+    for stream in streams_of(args):
+        seeds, sizes, fraction = (
+            asked(args, stream, name) for name in ("seeds", "memory_sizes", "train_fraction")
+        )
+        cells += make_cells(
+            args.experiment,
+            [stream],
+            args.methods or EXPERIMENTS[args.experiment].methods,
+            sizes,
+            seeds,
+            defaults={"epochs": PRESETS[args.preset].epochs or WHOLE.epochs},
+            train_fraction=fraction,
+            dim=args.dim,
+            projection=args.projection,
+            mode=args.mode,
+            weighted=not args.unweighted,
+            precision=precision_of(args),
+            **{name: value for name, value in given.items() if value},
+        )
+    return cells
+
+
+def asked(args: argparse.Namespace, stream: str, name: str) -> Any:
+    """How much to run of a stream: by option, preset, or what the experiment has for it."""
+    experiment = EXPERIMENTS[args.experiment]
+    own = experiment.scales.get(stream, Scale())
+    for whom in (args, PRESETS[args.preset], own, experiment, WHOLE):
+        if (value := getattr(whom, name, None)) is not None:
+            return value
+    raise AssertionError(f"nobody says what {name} is")  # WHOLE has what experiments have not
 
 
 def precision_of(args: argparse.Namespace) -> str:

@@ -26,9 +26,10 @@ from avalanche_gmc import (
 )
 from avalanche_gmc.buffers.baselines import BASELINES
 from avalanche_gmc.buffers.embedding_choice import EmbeddingChoice
-from avalanche_gmc.dictionary import Dictionary
+from avalanche_gmc.dictionary import Dictionary, LastLayerDictionary
 from avalanche_gmc.embedding import GradientEmbedding
 from avalanche_gmc.initialization import derive_seed, fresh_draws
+from benchmarks.grid.few_features import FewFeatures
 from benchmarks.grid.methods import METHODS
 from benchmarks.grid.rows import Cell
 
@@ -37,7 +38,8 @@ def make_embedding(cell: Cell, make_model: Callable[[], nn.Module]) -> GradientE
     """The embedding of the cell's memory, if it does not follow a model that is being trained."""
     method = METHODS[cell.method]
     if method.family == "last-layer":
-        return LastLayerEmbedding(make_model, draws=cell.draws, seed=cell.seed)
+        whole = LastLayerEmbedding(make_model, draws=cell.draws, seed=cell.seed)
+        return FewFeatures(whole, cell.draws * cell.dim) if cell.dim else whole
     if method.family == "projection":
         return RandomProjectionEmbedding(
             make_model,
@@ -48,7 +50,7 @@ def make_embedding(cell: Cell, make_model: Callable[[], nn.Module]) -> GradientE
         )
     if method.family == "default":  # what the memory would build from the model that it meets
         (model,) = fresh_draws(make_model, 1, derive_seed(cell.seed))
-        kind = getattr(BASELINES.get(cell.method), "default_embedding", None)
+        kind = None if cell.method in AT_DRAWS else default_embedding(cell.method)
         built: GradientEmbedding = EmbeddingChoice(kind, cell.seed).resolve(
             SimpleNamespace(model=model), cell.memory_size
         )
@@ -56,11 +58,17 @@ def make_embedding(cell: Cell, make_model: Callable[[], nn.Module]) -> GradientE
     return None
 
 
+def default_embedding(method: str) -> str | None:
+    """The kind of embedding that a memory of the package builds by itself."""
+    return getattr(BASELINES.get(method), "default_embedding", None)
+
+
 def make_buffer(cell: Cell, embedding: GradientEmbedding | None) -> Any:
     """A new, empty buffer for a cell."""
     size, seed, name = cell.memory_size, cell.seed, cell.method
     if name in AVALANCHES:
         return AVALANCHES[name](size)
+    name = AT_DRAWS.get(name, name)
     if name in BASELINES:
         make: Any = BASELINES[name]
         if embedding is not None:
@@ -77,6 +85,10 @@ def make_buffer(cell: Cell, embedding: GradientEmbedding | None) -> Any:
     if name == "gmc-balanced":
         options["target"] = "balanced"
     return GradientMatchingBuffer(size, **options)
+
+
+AT_DRAWS = {"gss-draws": "gss"}
+"""Memories that normally look at the model being trained, and here at the draws instead."""
 
 
 class TrainedHerding(HerdingSelectionStrategy):
@@ -109,13 +121,25 @@ class SharedEmbedding(GradientEmbedding):
     """An embedding computed once per experience for all the buffers that are shown it.
 
     All of them embed the same chunks of the experience, in the same order.
+
+    :param embedding: what is computed.
+    :param larger: the same last layer at these draws and more, from which to take their gradients.
     """
 
-    def __init__(self, embedding: GradientEmbedding) -> None:
-        self.seconds = 0.0
+    def __init__(self, embedding: GradientEmbedding, larger: SharedEmbedding | None = None) -> None:
+        self.waited = 0.0  # seconds that buffers spent here
         self._embedding = embedding
+        self._larger = larger
+        self._computing = 0.0
         self._kept: list[tuple[list[int], Dictionary]] = []
         self._calls = 0
+
+    @property
+    def seconds(self) -> float:
+        """What the embedding cost; of some draws among more, their part."""
+        if self._larger is None:
+            return self._computing
+        return self._larger.seconds * self.dim / self._larger.dim
 
     def begin_experience(self) -> None:
         """Forget the embeddings of the experience before."""
@@ -127,16 +151,31 @@ class SharedEmbedding(GradientEmbedding):
 
     def embed(self, inputs: Any, targets: Tensor | None = None) -> Dictionary:
         """The embedding of the experience's next chunk."""
-        labels = list(inputs.targets)
-        if self._calls == len(self._kept):
-            start = time.perf_counter()
-            self._kept.append((labels, self._embedding.embed(inputs)))
-            self.seconds += time.perf_counter() - start
-        found, atoms = self._kept[self._calls]
-        if targets is not None or found != labels:
-            raise RuntimeError("two buffers embed different data of one experience")
+        start = time.perf_counter()
+        if targets is not None:
+            raise RuntimeError("a shared embedding takes data sets only")
+        atoms = self._chunk(self._calls, inputs)
         self._calls += 1
+        self.waited += time.perf_counter() - start
         return atoms
+
+    def _chunk(self, number: int, inputs: Any) -> Dictionary:
+        labels = list(inputs.targets)
+        if number == len(self._kept):
+            start = time.perf_counter()
+            self._kept.append((labels, self._computed(number, inputs)))
+            self._computing += time.perf_counter() - start
+        found, atoms = self._kept[number]
+        if found != labels:
+            raise RuntimeError("two buffers embed different data of one experience")
+        return atoms
+
+    def _computed(self, number: int, inputs: Any) -> Dictionary:
+        if self._larger is None:
+            return self._embedding.embed(inputs)
+        atoms = self._larger._chunk(number, inputs)
+        draws = len(atoms.errors) * self.dim // self._larger.dim  # type: ignore[attr-defined]
+        return LastLayerDictionary(atoms.errors[:draws], atoms.features[:draws])  # type: ignore[attr-defined]
 
     @property
     def dim(self) -> int:

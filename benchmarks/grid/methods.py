@@ -50,6 +50,7 @@ METHODS = {
     "giga": Method("GIGA", ("#CC6677", "-", "H"), "default", ("weighted",)),
     "bilevel": Method("bilevel", ("#AA4499", "-", "8"), "default"),
     "gss": Method("GSS", ("#882255", ":", "1"), "local"),
+    "gss-draws": Method("GSS at draws", ("#AA7744", ":", "3"), "default"),
     "grad-match": Method("GradMatch", ("#661100", ":", "2"), "local", ("weighted",)),
     "avalanche-class-balanced": Method("Avalanche: class balance", ("#999933", ":", "v"), "random"),
     "avalanche-experience-balanced": Method(

@@ -22,7 +22,8 @@ from filelock import FileLock, Timeout
 import avalanche_gmc
 from benchmarks import UsageError
 from benchmarks.grid.buffers import make_buffer
-from benchmarks.grid.cells import EXPERIMENTS, Group
+from benchmarks.grid.cells import Group
+from benchmarks.grid.experiments import EXPERIMENTS
 from benchmarks.grid.methods import METHODS
 from benchmarks.grid.rows import COLUMNS, Cell, Key, ResultsFile
 from benchmarks.grid.selection import (
@@ -134,7 +135,7 @@ def recipe_of(cell: Cell, stream: Stream) -> Recipe:
         weighted=cell.weighted,
         memory_factor=EXPERIMENTS[cell.experiment].memory_factor(cell.method),
         precision=cell.precision,
-        published=cell.experiment == "gdumb-published",
+        published=stream_info(cell.stream).data if cell.experiment == "gdumb-published" else "",
     )
 
 

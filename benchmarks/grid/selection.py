@@ -18,11 +18,14 @@ from typing import Any
 
 import torch
 
+from avalanche_gmc import LastLayerEmbedding
+from avalanche_gmc.buffers.chunks import CHUNK_BYTES
+from avalanche_gmc.embedding import GradientEmbedding
 from avalanche_gmc.exemplars.values import digest
 from avalanche_gmc.initialization import derive_seed, fresh_draws, seeded
 from benchmarks.files import read_sealed, write_sealed
 from benchmarks.grid.buffers import SharedEmbedding, make_buffer, make_embedding
-from benchmarks.grid.cells import EXPERIMENTS
+from benchmarks.grid.experiments import EXPERIMENTS
 from benchmarks.grid.rows import Cell, Key
 from benchmarks.grid.training import Memory
 from benchmarks.streams.opening import Stream
@@ -84,12 +87,12 @@ def select(cells: Sequence[Cell], stream: Stream) -> dict[Key, Selected]:
             start, embedded = time.perf_counter(), 0.0
             if (shared := embeddings.get(cell)) is not None:
                 shared.begin_buffer()
-                embedded = shared.seconds
+                embedded = shared.waited
             with naming(cell):
                 update(buffer, experience, strategy, derive_seed(cell.seed, cell.memory_size, step))
             seconds = time.perf_counter() - start
             if shared is not None:
-                seconds -= shared.seconds - embedded
+                seconds -= shared.waited - embedded
             selected[cell].selection_seconds += seconds
             if step == len(experiences) - 1 or needs_all(cell):
                 selected[cell].memories[step] = memory_of(buffer)
@@ -99,15 +102,30 @@ def select(cells: Sequence[Cell], stream: Stream) -> dict[Key, Selected]:
 
 
 def shared_embeddings(cells: Sequence[Cell], stream: Stream) -> dict[Cell, SharedEmbedding]:
-    """The embeddings of the cells that have one; cells with equal ones share it."""
+    """The embeddings of the cells that have one; cells with equal ones share it.
+
+    The draws of a last layer that some cells use are among those of cells that use more.
+    """
+    made = {cell: make_embedding(cell, stream.make_model) for cell in cells}
     found: dict[Cell, SharedEmbedding] = {}
     by_state: dict[str, SharedEmbedding] = {}
-    for cell in cells:
-        embedding = make_embedding(cell, stream.make_model)
-        if embedding is not None:
-            state = digest(sorted(embedding.state_dict().items()))
-            found[cell] = by_state.setdefault(state, SharedEmbedding(embedding))
+    largest: SharedEmbedding | None = None
+    for cell, embedding in sorted(made.items(), key=lambda item: -(item[1].dim if item[1] else 0)):
+        if embedding is None:
+            continue
+        state = digest(sorted(embedding.state_dict().items()))
+        if state not in by_state:
+            plain = type(embedding) is LastLayerEmbedding and at_once(embedding, stream)
+            by_state[state] = SharedEmbedding(embedding, largest if plain else None)
+            largest = largest or (by_state[state] if plain else None)
+        found[cell] = by_state[state]
     return found
+
+
+def at_once(embedding: GradientEmbedding, stream: Stream) -> bool:
+    """Whether memories embed each experience in one chunk."""
+    longest = max(len(experience.dataset) for experience in stream.benchmark.train_stream)
+    return longest * 4 * embedding.dim <= CHUNK_BYTES
 
 
 def needs_all(cell: Cell) -> bool:

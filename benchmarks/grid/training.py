@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 from avalanche_gmc import CoresetGDumb, CoresetReplay
 from avalanche_gmc.initialization import derive_seed, fresh_draws, seeded
+from benchmarks.grid.lean import Lean
 from benchmarks.grid.published import gdumb_training
 from benchmarks.streams.assembly import task_free
 
@@ -68,7 +69,7 @@ class Recipe:
 
     :param memory_factor: with replay, how often the mean loss of the whole memory is added to that
         of the current data, with a new optimizer for each experience; see `Experiment`.
-    :param published: GDumb's own training instead, see :mod:`.published`.
+    :param published: the data of GDumb's own training instead, see :mod:`.published`.
     :param precision: of forward and backward passes; parameters and their updates are in float32.
     """
 
@@ -80,7 +81,7 @@ class Recipe:
     weighted: bool = True
     memory_factor: float | None = None
     precision: str = FLOAT32
-    published: bool = False
+    published: str = ""
 
     def strategy_options(self, index: int) -> dict[str, Any]:
         """Arguments that GDumb and replay share; ``index`` tells the trainings of a run apart."""
@@ -88,7 +89,7 @@ class Recipe:
         # than the reset_parameters() of its layers would.
         (model,) = fresh_draws(self.make_model, 1, derive_seed(self.seed, index))
         if self.published:
-            training = gdumb_training(model, self.learning_rate)
+            training = gdumb_training(model, self.learning_rate, self.published)
         else:
             training = {"optimizer": adam(model, self.learning_rate), "plugins": []}
         return {
@@ -133,11 +134,11 @@ class Stopwatch(SupervisedPlugin):
     after_training = before_training_exp
 
 
-class GDumb(InPrecision, CoresetGDumb):
+class GDumb(Lean, InPrecision, CoresetGDumb):
     """GDumb in the precision of a recipe."""
 
 
-class Replay(InPrecision, CoresetReplay):
+class Replay(Lean, InPrecision, CoresetReplay):
     """Experience replay in the precision of a recipe."""
 
 

@@ -23,7 +23,7 @@ SETTING = ["model", "epochs", "batch_size", "learning_rate", "train_fraction", "
 IDENTITY = ("experiment", "stream", "method", "memory_size", "seed", *SETTING)
 OPTIONS = [column for column in CONFIGURATION if column not in IDENTITY]
 """Columns that say how a method was run."""
-FRACTIONS = {"0.5": "half of the stream", "0.1": "a tenth of the stream"}
+FRACTIONS = {"0.5": "half", "0.2": "a fifth", "0.1": "a tenth"}
 
 
 def frame_of(rows: Sequence[Row]) -> Frame:
@@ -43,6 +43,8 @@ def variant(row: Row) -> str:
     method = METHODS.get(row["method"])
     names = [name for name in OPTIONS if method is not None and name in method.options]
     unlike = [name for name in names if row[name] != as_text(getattr(Cell, name))]
+    if "dim" not in names and row["dim"] != "0":  # a last layer of fewer features
+        unlike.append("dim")
     return ", ".join([row["method"], *(f"{name} {row[name]}" for name in unlike)])
 
 
@@ -64,7 +66,7 @@ def setting_text(row: Row) -> list[str]:
     """What is unlike the paper's training in how a row was trained: nothing, or some words."""
     fraction, epochs = row["train_fraction"], row["epochs"]
     return [
-        *([] if fraction == "1" else [FRACTIONS.get(fraction, f"{fraction} of the stream")]),
+        *([] if fraction == "1" else [f"{FRACTIONS.get(fraction, fraction)} of the stream"]),
         *([] if epochs == "200" else [f"{epochs} epochs"]),
         *([] if row["precision"] == "float32" else [row["precision"]]),
     ]

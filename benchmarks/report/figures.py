@@ -10,7 +10,7 @@ import matplotlib as mpl
 from matplotlib.ticker import FixedLocator
 from matplotlib.transforms import offset_copy
 
-from benchmarks.grid.cells import EXPERIMENTS
+from benchmarks.grid.experiments import EXPERIMENTS
 from benchmarks.report import draws, rivals
 from benchmarks.report.averages import (
     Frame,
@@ -124,7 +124,7 @@ def draw_lines(
         low, high = min(low, -0.002), max(high, 0.002)
     for variant, style in styled(lines.index.unique("variant")):
         line, look = lines.loc[variant], style.options()
-        if not set(complete) <= set(line.index):
+        if not set(complete) <= set(line.index) or variant in failing:
             look["linestyle"] = "none"
         axis.plot(line.index, line["mean"], label=label_of(variant), **look)
         fewer = line["mean"][line["count"] < most]

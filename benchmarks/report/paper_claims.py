@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from benchmarks.grid.cells import PAPER_STREAMS, PAPER_TABLES
+from benchmarks.grid.experiments import PAPER_STREAMS, PAPER_TABLES
 from benchmarks.report.contrasts import Choice
 
 TABLES, SPLITS = PAPER_TABLES, PAPER_STREAMS[len(PAPER_TABLES) :]
@@ -12,7 +12,7 @@ RESERVOIR = {"method": "reservoir"}
 GMC = {"method": "gmc", "weighted": "yes"}
 """What the library does by itself."""
 PAPER = {"draws": "4", "mode": "exact", "weighted": "yes"}
-LAST = {"method": "gmc-last-layer"} | PAPER
+LAST = {"method": "gmc-last-layer", "dim": "0"} | PAPER
 PROJECTION = {"method": "gmc-projection", "dim": "2000", "projection": "sparse"} | PAPER
 LOCAL = {"method": "gmc-local", "draws": "1", "mode": "exact", "weighted": "yes"}
 WINDOW, BALANCED = {"method": "sliding-window"}, {"method": "class-balanced"}
@@ -167,7 +167,11 @@ BEYOND = (
         "Training in bfloat16 instead of float32",
         tuple(
             Part(name, "gdumb", choice | {"precision": "bf16"}, choice | {"precision": "float32"})
-            for name, choice in (("library's default", GMC), ("reservoir", RESERVOIR))
+            for name, choice in (
+                ("library's default", GMC),
+                ("reservoir", RESERVOIR),
+                ("class-balanced", BALANCED),
+            )
         ),
     ),
 )

@@ -98,7 +98,7 @@ def panels(
 def logarithmic(axis: Any, ticks: Iterable[float]) -> None:
     """A logarithmic x axis that names these positions."""
     axis.set_xscale("log")
-    axis.margins(x=0.1)
+    axis.margins(x=0.13)
     axis.xaxis.set_minor_locator(NullLocator())
     axis.xaxis.set_major_locator(FixedLocator(sorted(ticks)))
     axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))

@@ -1,8 +1,8 @@
 """Many memories side by side: the difference to reservoir sampling, and what selecting takes.
 
 No torch in here. Differences are paired by seed. Seconds are those of embedding and selection over
-the whole stream on one thread, at the largest memory; memories that share an embedding each count
-it whole.
+the whole stream on one thread, at the stream's largest memory; memories that share an embedding
+count it whole each.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from benchmarks.grid.cells import EXPERIMENTS
+from benchmarks.grid.experiments import EXPERIMENTS
 from benchmarks.grid.rows import ResultsFile
-from benchmarks.report.averages import Frame, Row, frame_of, streams, usual
+from benchmarks.report.averages import Frame, Row, frame_of, setting_text, streams, usual
 from benchmarks.report.contrasts import to_reference
 from benchmarks.report.pages import table
-from benchmarks.report.plots import label_of, panels, style_of
+from benchmarks.report.plots import Style, label_of, panels, style_of
 from benchmarks.streams.registry import title_of
 
 
@@ -29,7 +29,7 @@ def markdown(results: Path) -> str:
     for name, experiment in EXPERIMENTS.items():
         rows = ResultsFile(results / f"{name}.csv").rows() if experiment.side_by_side else []
         if rows:
-            parts += [f"`{name}`: {experiment.figure}", comparison(rows)]
+            parts += [f"`{name}`: {experiment.figure}", comparison(rows), settings(rows)]
     return "\n\n".join(parts) or "Not run yet."
 
 
@@ -39,14 +39,31 @@ def comparison(rows: Sequence[Row]) -> str:
     gaps, noisy = gaps_to_reference(frame), frame["wrong_labels"].ne("").any()
     places = [place for stream in streams(rows) for place in places_of(frame, stream)]
     header = ["memory", *(f"{title_of(stream)}, {size}" for stream, size in places), "seconds"]
+    names = streams(rows)
     groups, body = dict(list(frame.groupby(["variant", "stream", "memory_size"]))), []
     for variant in ranked(frame, gaps):
         line = [label_of(variant)]
         for place in places:
             own = groups.get((variant, *place))
             line.append("" if own is None else text_of(own, gaps.get((variant, *place)), noisy))
-        body.append([*line, f"{seconds(frame, variant).mean():.2g}"])
+        times = seconds(frame, variant)
+        took = " / ".join(f"{times[name]:.2g}" if name in times else "–" for name in names)
+        body.append([*line, took])
     return table(header, body, aligned=False)
+
+
+def settings(rows: Sequence[Row]) -> str:
+    """How often and how each stream was run, where that is unlike the paper's training."""
+    frame, names = usual(frame_of(rows)), streams(rows)
+    texts = [f"{title_of(name)}: {training(frame[frame['stream'] == name])}" for name in names]
+    order = " (seconds in this order)" if len(names) > 1 else ""
+    return f"{'; '.join(texts)}{order}."
+
+
+def training(own: Frame) -> str:
+    """Seeds of a stream's rows, and what is unlike the paper's training."""
+    seeds = own["seed"].nunique()
+    return ", ".join([f"{seeds} seed{'s' if seeds > 1 else ''}", *setting_text(own.iloc[0])])
 
 
 def text_of(own: Frame, gap: Any, noisy: bool) -> str:
@@ -79,7 +96,8 @@ def ranked(frame: Frame, gaps: dict[tuple[str, str, int], Any]) -> list[str]:
 def seconds(frame: Frame, variant: str) -> Any:
     """What a variant took at the largest memory of each stream: mean over seeds, by stream."""
     own = frame[frame["variant"] == variant]
-    return own[own["memory_size"] == own["memory_size"].max()].groupby("stream")["seconds"].mean()
+    largest = own["memory_size"] == own.groupby("stream")["memory_size"].transform("max")
+    return own[largest].groupby("stream")["seconds"].mean()
 
 
 def draw(rows: Sequence[Row]) -> Any:
@@ -100,14 +118,16 @@ def draw(rows: Sequence[Row]) -> Any:
                     mark(axis, gap, height - shift, variant, (number + 1) / len(places))
         axis.axvline(0, color="black", linewidth=1.2)
         sizes = ", ".join(str(size) for _, size in places)
-        axis.set_title(f"{title_of(stream)}\n{sizes} exemplars", fontsize=10)
+        text = training(frame[frame["stream"] == stream])
+        axis.set_title(f"{title_of(stream)}\n{sizes} exemplars\n{text}", fontsize=10)
         axis.set_xlabel("difference to reservoir")
     for height, variant in enumerate(variants):
         look = style_of(variant)
         times = seconds(frame, variant)
-        axes[-1].plot(times, [height] * len(times), look.marker, color=look.color, markersize=5)
+        axes[-1].plot(sorted(times), [height] * len(times), f"-{look.marker}", **spread_of(look))
     axes[-1].set_xscale("log")
-    axes[-1].set_title("time to embed and select\nthe largest memory", fontsize=10)
+    each = "\n(a mark for each stream)" if len(names) > 1 else ""
+    axes[-1].set_title(f"time to embed and select\nthe largest memory{each}", fontsize=10)
     axes[-1].set_xlabel("seconds")
     for axis in axes:
         axis.set_ylim(-0.6, len(variants) - 0.4)
@@ -115,6 +135,11 @@ def draw(rows: Sequence[Row]) -> Any:
         axis.set_yticks(range(len(variants)), shown or [""] * len(variants))
     figure.set_figheight(0.3 * len(variants) + 1.6)
     return figure
+
+
+def spread_of(look: Style) -> dict[str, Any]:
+    """How times of one memory on several streams look."""
+    return {"color": look.color, "markersize": 5, "linewidth": 0.7}
 
 
 def mark(axis: Any, gap: Any, height: float, variant: str, part: float) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from benchmarks.grid.cells import EXPERIMENTS
+from benchmarks.grid.experiments import EXPERIMENTS
 from benchmarks.grid.rows import ResultsFile
 from benchmarks.report.averages import SETTING, Frame, frame_of, setting_text
 from benchmarks.report.pages import table

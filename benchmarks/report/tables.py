@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from benchmarks.grid.cells import EXPERIMENTS
+from benchmarks.grid.experiments import EXPERIMENTS
 from benchmarks.report.averages import (
     SETTING,
     Row,
@@ -42,7 +42,9 @@ def markdown(experiment: str, rows: Sequence[Row]) -> str:
 
 
 def setting(rows: Sequence[Row]) -> str:
-    """What all the rows of a stream have in common, in one line."""
+    """What all the rows of a stream that are shown have in common, in one line."""
+    if any(row["accuracy"] for row in rows):
+        rows = usual(frame_of(rows)).to_dict("records")
     seeds = sorted({int(row["seed"]) for row in rows})
     common = [
         f"{option.replace('_', ' ')} {rows[0][option]}"

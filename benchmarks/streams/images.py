@@ -56,11 +56,24 @@ def split_mnist(
 
     :param seed: of the order.
     """
-    images = arrays.mnist(root)
+    return split_images(shuffled(arrays.mnist(root), seed), MNIST_PIXELS, train_fraction)
+
+
+def shuffled_cifar10(
+    root: str | Path | None = None, train_fraction: float = 1.0, seed: int = 0
+) -> CLScenario:
+    """Split CIFAR-10 with the images of each pair in random order.
+
+    :param seed: of the order.
+    """
+    return split_images(shuffled(arrays.cifar10(root), seed), CIFAR10_PIXELS, train_fraction)
+
+
+def shuffled(images: Images, seed: int) -> Images:
+    """The same with the training images in random order."""
     order = np.random.default_rng(seed).permutation(len(images.train[1]))
     inputs, labels = images.train
-    shuffled = Images((inputs[order], labels[order]), images.test)
-    return split_images(shuffled, MNIST_PIXELS, train_fraction)
+    return Images((inputs[order], labels[order]), images.test)
 
 
 def split_images(
@@ -101,6 +114,12 @@ def imbalanced_mnist(root: str | Path | None = None, train_fraction: float = 1.0
         train=[task_free(inputs[rows], labels[rows]) for rows in batches],
         test=by_class(normalized(images.test[0], MNIST_PIXELS), images.test[1], CLASS_PAIRS),
     )
+
+
+def black(statistics: tuple[Sequence[float], Sequence[float]]) -> Tensor:
+    """What :func:`normalized` makes of a black pixel: C."""
+    mean, deviation = map(torch.tensor, statistics)
+    return -mean / deviation
 
 
 def normalized(pixels: Bytes, statistics: tuple[Sequence[float], Sequence[float]]) -> Tensor:

@@ -5,6 +5,8 @@ Shapes: N examples, F input features, C image channels, K classes.
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import torch
 from torch import nn
 
@@ -60,6 +62,18 @@ def resnet18(num_classes: int = 10) -> nn.Module:
 
     model: nn.Module = torchvision_resnet18(weights=None, num_classes=num_classes)
     return model
+
+
+def small_image_resnet18(num_classes: int = 10) -> nn.Module:
+    """ResNet-18 as GDumb's authors and many others have it for 32×32 images: N×3×32×32 → N×K.
+
+    It begins with a 3×3 convolution of stride 1 and has no max pooling.
+    """
+    model: Any = resnet18(num_classes)
+    model.conv1 = nn.Conv2d(3, 64, kernel_size=3, padding=1, bias=False)
+    nn.init.kaiming_normal_(model.conv1.weight, mode="fan_out", nonlinearity="relu")
+    model.maxpool = nn.Identity()
+    return cast(nn.Module, model)
 
 
 def count_parameters(model: nn.Module) -> int:

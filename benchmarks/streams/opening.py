@@ -90,6 +90,7 @@ def open_stream(
         "mlp-400": partial(models.normalized_mlp, inputs[0].numel(), num_classes, 400),
         "cnn": lambda: models.channels_last(models.cnn(num_classes, inputs.shape[1])),
         "dropout-cnn": lambda: models.channels_last(models.dropout_cnn(num_classes)),
+        "small-resnet18": lambda: models.channels_last(models.small_image_resnet18(num_classes)),
         "resnet18": lambda: models.channels_last(models.resnet18(num_classes)),
     }
     tasks = [len(e.dataset) for e in benchmark.test_stream]
@@ -109,6 +110,8 @@ def build(name: str, root: str | Path | None, train_fraction: float, seed: int =
         return images.split_mnist(root, train_fraction, seed)
     if info.data == "fashion-mnist":
         return images.split_fashion_mnist(root, train_fraction=train_fraction)
+    if name == "split-cifar10-gdumb":
+        return images.shuffled_cifar10(root, train_fraction, seed)
     if info.data == "cifar10":
         return images.split_cifar10(root, train_fraction=train_fraction)
     if info.order == "classes":

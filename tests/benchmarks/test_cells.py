@@ -8,7 +8,8 @@ import pytest
 from benchmarks import UsageError
 from benchmarks.__main__ import main
 from benchmarks.commands import run
-from benchmarks.grid.cells import EXPERIMENTS, cost, make_cells, make_groups, shard
+from benchmarks.grid.cells import cost, make_cells, make_groups, shard
+from benchmarks.grid.experiments import EXPERIMENTS
 from benchmarks.grid.methods import METHODS
 from benchmarks.grid.rows import Cell
 
@@ -154,3 +155,62 @@ def test_usage_error_is_a_value_error():
     with pytest.raises(ValueError, match="unknown method"):
         make_cells("gdumb", ["digits"], ["magic"], [10], [0])
     assert issubclass(UsageError, ValueError)
+
+
+def test_equal_dimensions_are_cells_of_their_own_where_there_are_more_draws():
+    """Digits: ten classes, 128 features and a bias: 1,290 dimensions a draw."""
+    what = ["digits"], ["gmc-last-layer", "reservoir"], [10], [0]
+    dims = {}
+    for draws in (1, 4, 16, 64):
+        grid = make_cells("gdumb", *what, draws=draws, same_dim_as=4)
+        dims[draws] = next(cell.dim for cell in grid if cell.method == "gmc-last-layer")
+        assert [cell.dim for cell in grid if cell.method == "reservoir"] == [0]
+    assert dims == {1: 0, 4: 0, 16: 1290 * 4 // 16, 64: 1290 * 4 // 64}
+
+
+def test_the_draws_experiment_has_every_variant_once():
+    grid = make_cells("draws", ["sorted-electricity"], ["gmc-last-layer", "reservoir"], [9], [0])
+    ours = [(cell.draws, cell.dim) for cell in grid if cell.method == "gmc-last-layer"]
+    whole = [(1, 0), (4, 0), (16, 0), (64, 0)]
+    assert sorted(ours) == sorted([*whole, (16, 64), (64, 16), (4, 64), (16, 16), (64, 4)])
+    assert len(grid) == len(ours) + 1
+
+
+def test_streams_are_run_as_far_as_the_experiment_says_unless_asked_otherwise():
+    parser = argparse.ArgumentParser()
+    run.add_arguments(parser)
+    grid = run.grid_of(parser.parse_args(["draws"]))
+    found = {(c.stream, c.train_fraction, c.memory_size) for c in grid}
+    assert {f for f in found if f[0] == "sorted-covertype"} == {
+        ("sorted-covertype", 0.1, 200),
+        ("sorted-covertype", 0.1, 1000),
+    }
+    assert {f[1:] for f in found if f[0] == "digits"} == {(1.0, 50), (1.0, 200)}
+    assert {c.seed for c in grid if c.stream == "split-fashion-mnist"} == {0, 1, 2}
+    given = ["--train-fraction", ".3", "--memory-sizes", "7", "--seeds", "9", "--draws", "2"]
+    for cell in run.grid_of(parser.parse_args(["draws", *given])):
+        assert (cell.train_fraction, cell.memory_size, cell.seed) == (0.3, 7, 9)
+        assert cell.draws in (0, 2)
+
+
+@pytest.mark.parametrize("experiment", ["rivals", "rivals-replay"])
+def test_rivals_meet_on_four_streams(experiment):
+    parser = argparse.ArgumentParser()
+    run.add_arguments(parser)
+    grid = run.grid_of(parser.parse_args([experiment]))
+    found = {
+        stream: (
+            sorted({c.memory_size for c in grid if c.stream == stream}),
+            len({c.seed for c in grid if c.stream == stream}),
+            {c.epochs for c in grid if c.stream == stream},
+        )
+        for stream in {c.stream for c in grid}
+    }
+    replayed = experiment == "rivals-replay"
+    tables, images = ([50, 200, 1000], 5), ([100, 500], 3)
+    assert found == {
+        "digits": (*tables, {10 if replayed else 200}),
+        "sorted-electricity": (*tables, {10 if replayed else 200}),
+        "split-fashion-mnist": (*images, {3 if replayed else 200}),
+        "imbalanced-mnist": (*images, {20 if replayed else 200}),
+    }

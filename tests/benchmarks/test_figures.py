@@ -145,6 +145,34 @@ def test_more_draws_are_drawn_against_dimensions_per_exemplar(tmp_path):
     assert (tmp_path / "figures" / "draws.svg").exists()
 
 
+def test_draws_and_dimensions_are_told_apart(tmp_path):
+    """Digits have 1,290 dimensions a draw: 4 whole draws, or 16 and 64 of fewer features."""
+    rows = []
+    for variant in ({"draws": 4}, {"draws": 16}, {"draws": 16, "same_dim_as": 4}):
+        methods = ["reservoir", "gmc-last-layer"]
+        rows += text_rows("gdumb", streams=["digits"], methods=methods, sizes=(100,), **variant)
+    for row in rows:
+        row["class_counts"], row["experiment"] = ";".join("1" * 10), "draws"
+    found = figures.draws.gains(rows).set_index(["kind", "draws"])["per_exemplar"]
+    whole, same = (found[kind] for kind in ("all features", "dimensions of 4 draws"))
+    assert whole.to_dict() == pytest.approx({4: 51.6, 16: 206.4})
+    assert same.to_dict() == pytest.approx({4: 51.6, 16: 51.52})
+    other = text_rows("gdumb", streams=["digits"], methods=["gmc-last-layer"], draws=8)
+    assert set(figures.draws.gains([*rows, *other])["draws"]) == {4, 16}
+    figure = figures.draws.draw(rows)
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == [
+        "100 exemplars",
+        "all features",
+        "dimensions of 4 draws",
+    ]
+    plots.plt.close(figure)
+
+
+def test_tables_name_the_setting_that_they_show():
+    thin = text_rows("gdumb", streams=["digits"], methods=["reservoir"], train_fraction=0.1)
+    assert "train fraction 1," in tables.markdown("gdumb", [*ROWS, *thin])
+
+
 def test_a_figure_shows_one_setting_that_of_the_first_method():
     thin = text_rows("gdumb", streams=["digits"], methods=["reservoir"], train_fraction=0.1)
     variants = curves([*ROWS, *thin, *thin], "digits").index.unique("variant")

@@ -1,12 +1,14 @@
 """Trainings of the grid use the memory they are given, its weights included, and their seed."""
 
+from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
 import torch
 from torch import nn
 
-from avalanche_gmc import GradientMatchingBuffer
+from avalanche_gmc import GradientMatchingBuffer, LastLayerEmbedding
 from avalanche_gmc.initialization import derive_seed, fresh_draws
 from benchmarks.grid.buffers import SharedEmbedding, make_buffer, make_embedding
 from benchmarks.grid.cells import make_cells
@@ -148,6 +150,31 @@ def test_default_memories_share_equal_embeddings_and_keep_what_they_would_alone(
         assert selected[cell.key()].embedding_seconds > 0
 
 
+def test_memories_with_fewer_draws_take_them_from_those_with_more(monkeypatch):
+    stream = open_stream("digits", train_fraction=0.3)
+    # 10 outputs of 8 features and a bias: 90 dimensions a draw.
+    small = partial(mlp, 64, 10, width=8)
+    stream = replace(stream, make_model=small)
+    cells = make_cells("gdumb", ["digits"], ["gmc"], [20, 100, 200], [0])
+    calls = []
+    embed = LastLayerEmbedding.embed
+    monkeypatch.setattr(
+        LastLayerEmbedding, "embed", lambda self, data: calls.append(self.dim) or embed(self, data)
+    )
+    selected = select(cells, stream)
+    assert len(set(calls)) == 1 and len(calls) == 5
+    for cell in cells:
+        buffer = GradientMatchingBuffer(cell.memory_size, seed=0)
+        (model,) = fresh_draws(stream.make_model, 1, derive_seed(0))
+        for experience in stream.benchmark.train_stream:
+            buffer.update_from_dataset(experience.dataset, SimpleNamespace(model=model))
+        memory = selected[cell.key()].memories[4]
+        assert torch.equal(memory.inputs, memory_of(buffer).inputs)
+        assert torch.equal(memory.weights, buffer.weights)
+    seconds = [selected[cell.key()].embedding_seconds for cell in cells]
+    assert 0 < seconds[0] < seconds[1] < seconds[2]
+
+
 class Precisions(nn.Module):
     """Notes the precision in which its layer computes."""
 
@@ -184,6 +211,16 @@ def test_baselines_keep_as_many_exemplars_as_asked(method):
     for experience in open_stream("digits").benchmark.train_stream:
         buffer.update_from_dataset(experience.dataset)
     assert len(buffer.buffer) == 30
+
+
+def test_gss_at_draws_does_not_look_at_the_model_being_trained():
+    (cell,) = make_cells("rivals", ["digits"], ["gss-draws"], [30], [0])
+    stream = open_stream("digits")
+    buffer = make_buffer(cell, make_embedding(cell, stream.make_model))
+    for experience in stream.benchmark.train_stream:
+        buffer.update_from_dataset(experience.dataset)
+    labels = {int(sample[1]) for sample in buffer.buffer}
+    assert len(buffer.buffer) == 30 and len(labels) > 5
 
 
 @pytest.mark.parametrize("projection", ["sparse", "rademacher"])

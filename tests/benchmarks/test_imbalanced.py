@@ -9,7 +9,8 @@ from sklearn.utils import shuffle
 
 from benchmarks.grid import runner, training
 from benchmarks.grid.buffers import make_buffer
-from benchmarks.grid.cells import EXPERIMENTS, make_cells, make_groups
+from benchmarks.grid.cells import make_cells, make_groups
+from benchmarks.grid.experiments import EXPERIMENTS
 from benchmarks.grid.rows import ResultsFile
 from benchmarks.report import tables
 from benchmarks.streams import images

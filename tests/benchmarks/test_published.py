@@ -1,13 +1,26 @@
 """GDumb's own training, and the streams that go beyond the paper's."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
+from benchmarks.data import arrays
+from benchmarks.data.arrays import Images
 from benchmarks.grid import runner
-from benchmarks.grid.cells import EXPERIMENTS, make_cells, make_groups
-from benchmarks.grid.published import ClippedGradients, gdumb_training, shifted
+from benchmarks.grid.cells import make_cells, make_groups
+from benchmarks.grid.cutmix import CutMix
+from benchmarks.grid.experiments import EXPERIMENTS
+from benchmarks.grid.published import (
+    ClippedGradients,
+    MirroredImages,
+    ShiftedImages,
+    gdumb_training,
+    mirrored,
+    shifted,
+)
 from benchmarks.grid.rows import ResultsFile
 from benchmarks.report import tables
 from benchmarks.streams import images
@@ -52,13 +65,63 @@ def test_gradients_are_clipped():
 def test_methods_run_and_stand_beside_gdumbs_figures(mnist, tmp_path):
     experiment = EXPERIMENTS["gdumb-published"]
     options = {"epochs": 3, "train_fraction": 0.1}
-    grid = (experiment.streams, experiment.methods, [20], [0])
+    grid = (["split-mnist", "split-mnist-400"], experiment.methods, [20], [0])
     for group in make_groups(make_cells("gdumb-published", *grid, **options)):
         assert runner.run_group(group, tmp_path, None)
     rows = ResultsFile(tmp_path / "gdumb-published.csv").rows()
     assert len(rows) == 6 and {row["model"] for row in rows} == {"mlp-100", "mlp-400"}
     assert {(row["batch_size"], row["learning_rate"]) for row in rows} == {("16", "0.05")}
     assert "0.891 ± 0.004" in tables.markdown("gdumb-published", rows)
+
+
+@pytest.fixture
+def cifar10(monkeypatch):
+    """Random images in place of CIFAR-10."""
+    draw = np.random.default_rng(0)
+
+    def part(count):
+        pixels = draw.integers(0, 256, size=(count, 3, 32, 32), dtype=np.uint8)
+        return pixels, np.arange(count) % 10
+
+    made = Images(part(60), part(20))
+    monkeypatch.setattr(arrays, "cifar10", lambda root: made)
+    open_stream.cache_clear()
+    yield made
+    open_stream.cache_clear()
+
+
+def test_cifar10_is_trained_as_gdumbs_authors_do(cifar10, tmp_path):
+    what = ["split-cifar10-gdumb"], ["gmc", "class-balanced"], [20], [0]
+    (whole, *_) = make_cells("gdumb-published", *what)
+    assert (whole.epochs, whole.batch_size, whole.model) == (255, 16, "small-resnet18")
+    for group in make_groups(make_cells("gdumb-published", *what, epochs=1)):
+        assert runner.run_group(group, tmp_path, None)
+    assert len(ResultsFile(tmp_path / "gdumb-published.csv").rows()) == 2
+    plugins = gdumb_training(nn.Linear(2, 2), 0.05, "cifar10")["plugins"]
+    kinds = [type(plugin) for plugin in plugins]
+    assert kinds[1:4] == [ShiftedImages, MirroredImages, CutMix]
+
+
+def test_the_frame_of_coloured_images_is_black(cifar10):
+    black = images.black(images.CIFAR10_PIXELS)
+    dark = images.normalized(np.zeros((1, 3, 2, 2), dtype=np.uint8), images.CIFAR10_PIXELS)
+    torch.testing.assert_close(dark[0, :, 0, 0], black)
+    strategy = SimpleNamespace(mb_x=torch.ones(50, 3, 6, 6), mbatch=[None])
+    ShiftedImages(black).before_forward(strategy)
+    moved = strategy.mbatch[0]
+    assert moved.shape == (50, 3, 6, 6)
+    for channel in range(3):
+        values = moved[:, channel].flatten()
+        assert values.isclose(black[channel]).logical_or(values.isclose(torch.ones(()))).all()
+        assert values.isclose(black[channel]).any()
+
+
+def test_half_of_the_images_are_mirrored():
+    pixels = torch.randn(100, 3, 4, 5)
+    found = mirrored(pixels)
+    swapped = [torch.equal(a, b.flip(2)) for a, b in zip(found, pixels, strict=True)]
+    kept = [torch.equal(a, b) for a, b in zip(found, pixels, strict=True)]
+    assert all(a != b for a, b in zip(swapped, kept, strict=True)) and 25 < sum(swapped) < 75
 
 
 def test_split_mnist_comes_in_an_order_of_its_own_for_each_seed(mnist):

@@ -64,3 +64,19 @@ def test_figure_has_a_mark_for_each_difference_and_the_times(tmp_path):
     assert [label.get_text() for label in differences.get_yticklabels()][-1] == "GMC (default)"
     assert sorted(line.get_xdata()[0] for line in times.lines) == pytest.approx([0.1, 1.0, 2.5])
     assert len(figures.draw("rivals", made_up(), tmp_path)) == 2
+
+
+def test_each_stream_has_its_own_largest_memory_seconds_and_setting():
+    small, large = made_up(), made_up()
+    for row in large:
+        row["stream"], row["memory_size"] = "split-fashion-mnist", f"{10 * int(row['memory_size'])}"
+        row["selection_seconds"] = "7" if row["memory_size"] == "2000" else "1"
+        row["train_fraction"], row["precision"] = "0.2", "bf16"
+    header, _, *body = lines_of(rivals.comparison([*small, *large]))
+    assert body[0][-1] == "7.5 / 2.5" and len(header) == 6
+    assert rivals.settings([*small, *large]) == (
+        "Split Fashion-MNIST: 3 seeds, a fifth of the stream, bf16; "
+        "Digits, two new classes at a time: 3 seeds (seconds in this order)."
+    )
+    times = rivals.draw([*small, *large]).axes[-1]
+    assert sorted(len(line.get_xdata()) for line in times.lines) == [2, 2, 2]

@@ -49,6 +49,8 @@ def test_answers_are_those_of_the_matrix(make):
     torch.testing.assert_close(dictionary.correlate(vectors[:, 0]), matrix @ vectors[:, 0])
     torch.testing.assert_close(dictionary.norms(), matrix.norm(dim=1))
     torch.testing.assert_close(dictionary.rows(chosen), matrix[chosen])
+    some = dictionary.correlate_some(chosen, vectors[:, 1].clone())
+    torch.testing.assert_close(some, matrix[chosen] @ vectors[:, 1])
     torch.testing.assert_close(dictionary.sum(), matrix.sum(dim=0))
     torch.testing.assert_close(matrix_of(dictionary.take(chosen)), matrix[chosen])
     both = dictionary.concat(dictionary.take(chosen))

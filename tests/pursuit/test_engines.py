@@ -19,7 +19,7 @@ from avalanche_gmc import (
     orthogonal_matching_pursuit,
 )
 from avalanche_gmc.dictionary import products
-from avalanche_gmc.pursuit import stepwise, sweep
+from avalanche_gmc.pursuit import gram_choice, stepwise, sweep
 
 
 def gaussian(*shape: int, seed: int) -> Tensor:
@@ -50,7 +50,8 @@ def duplicates(count: int, dim: int, seed: int) -> Tensor:
 
 SPECTRA = [decaying, low_rank_and_noise, clusters, exchangeable, duplicates]
 ENGINES = {
-    "steps": {},
+    "inner products": {},
+    "steps": {"whole": 0},
     "trials": {"light": 0, "short": 0},
     "bfloat16 guesses": {"light": 0, "short": 99, "bfloat16": True},
     "no bfloat16": {"light": 0, "short": 99, "bfloat16": False},
@@ -66,6 +67,8 @@ def engine(name: str) -> Iterator[None]:
             patch.setattr(stepwise, "SMALL_BYTES", options["light"])
             patch.setattr(sweep, "SHORT_RUN", dict.fromkeys((True, False), options["short"]))
             patch.setattr(sweep, "MOST_CANDIDATES", {"exact": 64, "fast": 64})
+        if "whole" in options:
+            patch.setattr(gram_choice, "WHOLE", options["whole"])
         if "bfloat16" in options:
             patch.setattr(stepwise, "has_fast_bfloat16", lambda: options["bfloat16"])
         yield
@@ -104,7 +107,7 @@ def test_long_runs_switch_between_the_ways(name):
         assert_plain_picks(atoms, 110)
 
 
-@pytest.mark.parametrize("name", ["steps", "trials", "no bfloat16"])
+@pytest.mark.parametrize("name", ["inner products", "steps", "trials", "no bfloat16"])
 def test_residuals_far_below_single_precision(name):
     atoms = decaying(60, 20, seed=4)
     with engine(name):

@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 from reference import dense_last_layer, naive_pursuit
 from torch import Tensor
 
-from avalanche_gmc import LastLayerDictionary, orthogonal_matching_pursuit
-from avalanche_gmc.dictionary.gram import LastLayerGram
-from avalanche_gmc.pursuit import gram_sweep
-from avalanche_gmc.pursuit.gram_sweep import GramSweep, is_factored
+from avalanche_gmc import DenseDictionary, LastLayerDictionary, orthogonal_matching_pursuit
+from avalanche_gmc.dictionary.gram import DenseGram, Gram, LastLayerGram
+from avalanche_gmc.pursuit import gram_choice, gram_columns
+from avalanche_gmc.pursuit.gram_choice import is_factored
+from avalanche_gmc.pursuit.gram_sweep import GramSweep
 
 OUTPUTS, FEATURES = 9, 14
 
@@ -45,7 +46,8 @@ def assert_plain_picks(dictionary: LastLayerDictionary, size: int) -> None:
 @pytest.fixture
 def small_blocks(monkeypatch):
     """Few candidates and columns at a time, so that guesses fail often."""
-    monkeypatch.setattr(gram_sweep, "CANDIDATES", ((0, 8),))
+    monkeypatch.setattr(gram_columns, "CANDIDATES", ((0, 8),))
+    monkeypatch.setattr(gram_columns, "WHOLE", 0)
 
 
 @given(
@@ -128,21 +130,30 @@ def test_more_picks_than_dimensions_take_several_sweeps():
 
 
 def test_what_does_not_fit_is_pursued_otherwise(monkeypatch):
-    monkeypatch.setattr(gram_sweep, "GRAM_BYTES", 0)
+    monkeypatch.setattr(gram_choice, "GRAM_BYTES", 0)
     monkeypatch.setattr(GramSweep, "run", None)
     assert_plain_picks(last_layer(60, 2, seed=8), 20)
 
 
+@pytest.mark.parametrize("kind", ["last layer", "dense"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-def test_inner_products(dtype):
+def test_inner_products(dtype, kind):
     structured = last_layer(30, 3, seed=9, dtype=dtype)
     rows = dense_last_layer(structured.errors.double(), structured.features.double())
     scale = torch.rand(30, dtype=torch.float64)
     scaled = rows * scale[:, None]
     ids = np.array([4, 0, 17])
     vector: Tensor = torch.randn(rows.shape[1], dtype=torch.float64)
-    gram = LastLayerGram(structured, scale)
+    gram: Gram = LastLayerGram(structured, scale)
+    if kind == "dense":
+        gram = DenseGram(DenseDictionary(rows), scale)
     close = {"rtol": 1e-9, "atol": 1e-9}
     np.testing.assert_allclose(gram.columns(ids), scaled[ids] @ scaled.T, **close)
     np.testing.assert_allclose(gram.block(ids), scaled[ids] @ scaled[ids].T, **close)
     np.testing.assert_allclose(gram.correlate(vector.numpy()), scaled @ vector, **close)
+
+
+def test_columns_that_were_dropped_are_fetched_again(monkeypatch, small_blocks):
+    monkeypatch.setattr(gram_columns, "MOST_KEPT", 0)
+    monkeypatch.setattr(gram_columns, "MOST_COLUMNS", 4)
+    assert_plain_picks(last_layer(200, 2, seed=12, rank=3), 60)

@@ -27,8 +27,7 @@ from avalanche_gmc import (
 )
 from avalanche_gmc.embedding import last_layer
 from avalanche_gmc.pursuit import progress
-from avalanche_gmc.pursuit.basis import Basis
-from avalanche_gmc.pursuit.stepwise import Stepwise
+from avalanche_gmc.pursuit.gram_sweep import GramSweep
 from avalanche_gmc.pursuit.triangle import Triangle
 
 FEATURES = 6
@@ -119,9 +118,9 @@ def interrupt(monkeypatch, owner: object, name: str, after: int) -> None:
 PLACES = {
     "while calibrating": (last_layer, "_producing_layer", 1),
     "while embedding the second chunk": (LastLayerEmbedding, "_dictionary", 2),
-    "at the first pick": (Stepwise, "picks", 1),
-    "between rounds of the second chunk": (Stepwise, "picks", 3),
-    "while the basis grows": (Basis, "append", 2),
+    "at the first pick": (GramSweep, "_take", 1),
+    "between picks of the second chunk": (GramSweep, "_take", 35),
+    "while the factor grows": (Triangle, "append", 1),
     "while the weights are solved for": (Triangle, "solve", 1),
 }
 
@@ -159,7 +158,7 @@ def test_what_an_interrupted_first_update_measured_is_forgotten(kind, monkeypatc
     buffer = GradientMatchingBuffer(30, embedding(kind))
     twin = copy.deepcopy(buffer)
     with monkeypatch.context() as patch:
-        interrupt(patch, Stepwise, "picks", 1)
+        interrupt(patch, GramSweep, "_take", 1)
         with pytest.raises(KeyboardInterrupt):
             buffer.update_from_dataset(dataset(90, number=4))
     for after in (buffer, twin):
@@ -172,10 +171,10 @@ def test_a_real_signal_in_the_middle_of_a_pursuit(monkeypatch):
     buffer = GradientMatchingBuffer(60, embedding("last-layer"))
     buffer.update_from_dataset(dataset(100, number=1))
     before, running = contents(buffer), threading.Event()
-    append = Basis.append
+    take = GramSweep._take
 
-    def slow_append(self, *args):
-        append(self, *args)
+    def slow_take(self, *args):
+        take(self, *args)
         running.set()
         time.sleep(0.2)
 
@@ -183,7 +182,7 @@ def test_a_real_signal_in_the_middle_of_a_pursuit(monkeypatch):
         running.wait(timeout=30)
         os.kill(os.getpid(), signal.SIGINT)
 
-    monkeypatch.setattr(Basis, "append", slow_append)
+    monkeypatch.setattr(GramSweep, "_take", slow_take)
     sender = threading.Thread(target=send)
     sender.start()
     with pytest.raises(KeyboardInterrupt):
@@ -203,7 +202,7 @@ def test_the_bar_of_an_interrupted_selection_is_closed(monkeypatch):
 
     monkeypatch.setattr(sys, "stderr", Terminal())
     monkeypatch.setattr(progress, "auto_tqdm", Recorded)
-    interrupt(monkeypatch, Stepwise, "picks", 2)
+    interrupt(monkeypatch, GramSweep, "_take", 2)
     with pytest.raises(KeyboardInterrupt):
         select(shown=True)
     assert [bar.disable for bar in bars] == [True]

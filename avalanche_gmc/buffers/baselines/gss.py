@@ -33,6 +33,13 @@ class GSSBuffer(SelectionBuffer):
     that is, if all these cosines are negative: an exemplar is drawn with a probability in
     proportion to the scores, and is replaced with the probability score / (score + new score).
 
+    What enters depends on the weights. If the model has just learnt the exemplars and nothing
+    else, as with GDumb, their gradients come in opposite directions (those of two classes raise and
+    lower the same two outputs). A new example then has a positive cosine with some of them, and
+    hardly anything enters. With replay the model has learnt the new examples, too, and more do. At
+    random draws (``embedding="last-layer"``) only examples of one class have positive cosines, and
+    new classes enter until they have their part.
+
     Where this departs from the paper:
 
     1. Gradients are of the last layer, at the weights the model has when the buffer is updated:
