@@ -28,6 +28,7 @@ import torch
 from avalanche.benchmarks.utils import AvalancheDataset
 from avalanche.models import SimpleMLP
 from avalanche.training.storage_policy import ClassBalancedBuffer, ReservoirSamplingBuffer
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from torch import nn
 
 from avalanche_gmc import GradientMatchingBuffer
@@ -54,7 +55,8 @@ def run(args: argparse.Namespace) -> int:
     torch.set_num_threads(1)
     first, second = list(open_stream(STREAM, args.data_root).benchmark.train_stream)[:2]
     settings = itertools.product(args.sizes, args.updates)
-    rows = [measure(first.dataset, second.dataset, size, examples) for size, examples in settings]
+    with threadpool_limits(1):  # NumPy's threads
+        rows = [measure(first.dataset, second.dataset, *setting) for setting in settings]
     print(pd.DataFrame(rows).to_string(index=False, float_format="{:.2f}".format))
     write_rows(args.csv, [row | {"torch": torch.__version__} for row in rows])
     print(f"wrote {args.csv}", file=sys.stderr)
