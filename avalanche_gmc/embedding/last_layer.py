@@ -6,7 +6,7 @@ Letters: N examples, S draws, K outputs, H features (one more if the layer has a
 from __future__ import annotations
 
 from contextlib import ExitStack
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -44,6 +44,8 @@ class LastLayerEmbedding(DrawsEmbedding[_Store]):
         takes up to 1024, so many that no layer returns more than 16 MiB.
     :param save_draws: keep the draws themselves, also in states and pickles. They are normally
         made from the seed when they are needed, and take no room.
+    :param bfloat16: run the forward passes in bfloat16: for convolutional networks on processors
+        that are fast in it. Other examples are picked then; their memories were as good.
     :param seed: of the draws.
     """
 
@@ -58,8 +60,11 @@ class LastLayerEmbedding(DrawsEmbedding[_Store]):
         layer: str | None = None,
         batch_size: int | None = None,
         save_draws: bool = False,
+        bfloat16: bool = False,
         seed: int = 0,
     ) -> None:
+        if not isinstance(bfloat16, bool):
+            raise ValueError(f"bfloat16 must be True or False, got {bfloat16!r}.")
         super().__init__(
             model,
             draws=draws,
@@ -71,6 +76,7 @@ class LastLayerEmbedding(DrawsEmbedding[_Store]):
         )
         self._candidates = _linear_layers(self._draws[0], layer)
         self._layer = next(reversed(self._candidates))
+        self._bfloat16 = bfloat16
 
     @property
     def dim(self) -> int:
@@ -88,7 +94,8 @@ class LastLayerEmbedding(DrawsEmbedding[_Store]):
         return _Store(errors, features, [], set())
 
     def _fill(self, store: _Store, rows: slice, draw: int, inputs: Tensor, targets: Tensor) -> None:
-        features, outputs = _run_to_layer(self._draws[draw], self._layer, inputs)
+        with torch.autocast(self._device.type, torch.bfloat16, enabled=self._bfloat16):
+            features, outputs = _run_to_layer(self._draws[draw], self._layer, inputs)
         store.features[draw, rows, : features.shape[1]] = features
         # A bias sees the constant input 1.
         store.features[draw, rows, features.shape[1] :] = 1
@@ -96,6 +103,9 @@ class LastLayerEmbedding(DrawsEmbedding[_Store]):
         store.shapes.add(outputs.shape[1:])
         if draw == 0:
             store.targets.append(targets)
+
+    def _options(self) -> dict[str, Any]:
+        return super()._options() | {"bfloat16": self._bfloat16}
 
     def _dictionary(self, store: _Store) -> Dictionary:
         # Errors last, for all examples at once: batch by batch they would cost small models more

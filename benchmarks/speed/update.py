@@ -1,6 +1,6 @@
 """Time an update of the default memory against an epoch of training on the same experience.
 
-    python -m benchmarks update-cost [--only mlp cnn] [--sizes 200 1000] [--csv FILE]
+    python -m benchmarks update-cost [--only mlp cnn] [--sizes 200 1000] [--bfloat16] [--csv FILE]
 
 Avalanche's SimpleMLP (512 hidden units) and the paper's CNN on Split Fashion-MNIST, ResNet-18 on
 Split CIFAR-10: the model trains one epoch on the second experience (Avalanche's loop, Adam,
@@ -25,7 +25,8 @@ from avalanche.models import SimpleMLP
 from avalanche.training import Naive
 from torch import nn
 
-from avalanche_gmc import GradientMatchingBuffer
+from avalanche_gmc import GradientMatchingBuffer, LastLayerEmbedding
+from avalanche_gmc.buffers.embedding_choice import last_layer_draws
 from benchmarks.grid.rows import RESULTS, write_rows
 from benchmarks.options import fraction, positive
 from benchmarks.speed.training import quiet
@@ -45,6 +46,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the command."""
     parser.add_argument("--only", nargs="+", choices=list(MODELS), default=list(MODELS))
     parser.add_argument("--sizes", nargs="+", type=positive, default=[200, 1000], help="exemplars")
+    parser.add_argument(
+        "--bfloat16", action="store_true", help="forward passes of the embedding; not the default"
+    )
     parser.add_argument("--threads", type=positive, default=torch.get_num_threads())
     parser.add_argument("--train-fraction", type=fraction, default=1.0, help="part of the stream")
     parser.add_argument("--data-root", type=Path, default=None, help="folder of the data")
@@ -56,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
     torch.set_num_threads(args.threads)
     rows = [row for name in args.only for row in measure(name, args)]
     print(pd.DataFrame(rows).to_string(index=False, float_format="{:.2f}".format))
-    setting = {"threads": args.threads, "torch": torch.__version__}
+    setting = {"threads": args.threads, "torch": torch.__version__, "bfloat16": args.bfloat16}
     write_rows(args.csv, [row | setting for row in rows])
     print(f"wrote {args.csv}", file=sys.stderr)
     return 0 if all(row["met"] for row in rows) else 1
@@ -70,7 +74,11 @@ def measure(name: str, args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     epoch = epoch_seconds(make_model(), first, second)
     for size in args.sizes:
         strategy = SimpleNamespace(model=make_model(), _criterion=nn.CrossEntropyLoss())
-        buffer = GradientMatchingBuffer(size)
+        embedding = None
+        if args.bfloat16:  # with all features: where the default sums them, the pursuit is shorter
+            draws = last_layer_draws(strategy.model, size)
+            embedding = LastLayerEmbedding(strategy.model, draws=draws, bfloat16=True)
+        buffer = GradientMatchingBuffer(size, embedding)
         buffer.update_from_dataset(first.dataset, strategy)
         update = seconds(partial(buffer.update_from_dataset, second.dataset, strategy))
         row = {"model": name, "exemplars": size, "examples": len(second.dataset)}

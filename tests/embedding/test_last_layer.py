@@ -13,6 +13,7 @@ from torch.nn import functional as F
 from avalanche_gmc.dictionary import LastLayerDictionary
 from avalanche_gmc.embedding import LastLayerEmbedding
 from avalanche_gmc.embedding.base import DrawsEmbedding
+from benchmarks.streams.models import cnn
 
 
 def autograd_atoms(
@@ -149,3 +150,22 @@ def test_no_backward_pass_runs() -> None:
 
     model = nn.Sequential(nn.Linear(12, 5), Body(), nn.Linear(5, 4))
     LastLayerEmbedding(model, loss=squared_error).embed(*make_examples((12,), 3))
+
+
+def test_forward_passes_in_bfloat16_are_near_and_stay_what_they_are() -> None:
+    data = make_examples((1, 16, 16), 20)
+    model = cnn(4)
+    exact = LastLayerEmbedding(model, draws=2)
+    rounded = LastLayerEmbedding(model, draws=2, bfloat16=True)
+    every = torch.arange(20)
+    wanted, found = (embedding.embed(*data).rows(every) for embedding in (exact, rounded))
+    assert found.dtype == torch.float32
+    error = float((found - wanted).norm() / wanted.norm())
+    assert 1e-4 < error < 0.03
+    twin = LastLayerEmbedding(model, draws=2, bfloat16=True, seed=1)
+    twin.load_state_dict(rounded.state_dict())
+    assert torch.equal(twin.embed(*data).rows(every), found)
+    with pytest.raises(ValueError, match="bfloat16=True, this embedding has bfloat16=False"):
+        exact.load_state_dict(rounded.state_dict())
+    with pytest.raises(ValueError, match="bfloat16 must be True or False"):
+        LastLayerEmbedding(model, bfloat16="yes")  # type: ignore[arg-type]
