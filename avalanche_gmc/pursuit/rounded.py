@@ -16,7 +16,7 @@ That is a small part of the best score, because Δ_t is short: its length is tha
 coefficients and not that of the residual. An atom whose score stays below that of the pick,
 whatever the error, is out of question. The others are scored again in the precision of the atoms,
 and decided on as if all had been. (Only the rounding of long sums in float32 is bounded as that of
-random signs, with room; its worst case grows with D and never happens.)
+random signs, sixteen times over; its worst case grows with D.)
 """
 
 from __future__ import annotations
