@@ -197,7 +197,7 @@ class Scoreboard:
         overlap[1:] *= -coefficients.to(overlap)[:, None]
         correlations = overlap.cumsum_(dim=0)
         scores = correlations.masked_fill(~self._eligible, -torch.inf)
-        accepted, instead = self._count_agreeing(scores.T, path, picks, trusted)
+        accepted, instead = self.count_agreeing(scores.T, path, picks, trusted)
         self._correlations = correlations[accepted].clone()
         return accepted, instead
 
@@ -228,7 +228,7 @@ class Scoreboard:
         sure = scores > lowest + tie
         return sure, (scores >= lowest - tie) & ~sure
 
-    def _count_agreeing(
+    def count_agreeing(
         self, scores: Tensor, path: Tensor, picks: Tensor, trusted: int
     ) -> tuple[int, int | None]:
         """The number of leading trial picks that are the best of their column of ``scores``."""

@@ -172,7 +172,7 @@ class ShardedScoreboard(Scoreboard):
         self._remember(indices)
         super().mark_dependent(self._here(indices))
 
-    def _count_agreeing(
+    def count_agreeing(
         self, ranked: Tensor, path: Tensor, picks: Tensor, trusted: int
     ) -> tuple[int, int | None]:
         self._shards.traffic.rounds += 1

@@ -37,9 +37,6 @@ RESCORED = 32
 """How many of the best atoms by a rounded score are scored again."""
 FAR = 0.5
 """An atom whose part outside the span is at least this long needs one pass of Gram–Schmidt only."""
-ROUNDED_BYTES = 2**31
-"""The largest bfloat16 copy of a dictionary: 2 GiB."""
-COPY_ROWS = 1024
 
 
 class Steps(NamedTuple):
@@ -60,18 +57,18 @@ class Stepwise:
 
     :param board: scores of all atoms, which are in this process.
     :param basis: of the picked atoms.
-    :param rounded: whether to score from a bfloat16 copy.
+    :param copy: to score from a bfloat16 copy: N×D, atoms of unit length.
     """
 
-    def __init__(self, board: Scoreboard, basis: Basis, *, rounded: bool) -> None:
-        self.rounded = rounded
+    def __init__(self, board: Scoreboard, basis: Basis, *, copy: Tensor | None = None) -> None:
+        self.rounded = copy is not None
+        self._copy = copy
         self._board = board
         self._basis = basis
         self._inverse_norms = board.inverse_norms.cpu().numpy()
         self._atoms: Array | None = None
         if isinstance(board.dictionary, DenseDictionary) and board.dictionary.device.type == "cpu":
             self._atoms = board.dictionary.atoms.numpy()
-        self._rounded_atoms: Tensor | None = None
 
     def picks(self, residual: Tensor, limit: int, stop: float) -> Steps:
         """The next picks, at most ``limit``; fewer if a tie has to be broken first.
@@ -179,7 +176,7 @@ class Stepwise:
 
     def _scores(self, residual: Array) -> Array:
         """Of all atoms: N."""
-        if not self.rounded:
+        if self._copy is None:
             vector = residual.astype(self._inverse_norms.dtype)
             scores = self._board.dictionary.correlate_numpy(vector)
             scores *= self._inverse_norms
@@ -187,21 +184,10 @@ class Stepwise:
         board = self._board
         column = torch.from_numpy(residual).to(board.inverse_norms)
         # A one-column matrix: torch's bfloat16 matrix–vector product is much slower.
-        rough = (self._copy() @ column.bfloat16()[:, None])[:, 0].float()
+        rough = (self._copy @ column.bfloat16()[:, None])[:, 0].float()
         best = rough.topk(min(RESCORED, len(rough))).indices
         rough[best] = board.dictionary.rows(best) @ column * board.inverse_norms[best]
         return rough.numpy()
-
-    def _copy(self) -> Tensor:
-        """The atoms at unit length in bfloat16: N×D."""
-        if self._rounded_atoms is None:
-            atoms, norms = self._board.dictionary, self._board.inverse_norms
-            copy = torch.empty(atoms.num_atoms, atoms.dim, dtype=torch.bfloat16)
-            for start in range(0, atoms.num_atoms, COPY_ROWS):
-                rows = torch.arange(start, min(start + COPY_ROWS, atoms.num_atoms))
-                copy[rows] = (atoms.rows(rows) * norms[rows, None]).bfloat16()
-            self._rounded_atoms = copy
-        return self._rounded_atoms
 
 
 def is_small(atoms: Dictionary) -> bool:
@@ -228,19 +214,3 @@ def one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-def can_round(atoms: Dictionary) -> bool:
-    """Whether scoring from a bfloat16 copy is possible and saves time."""
-    bytes_of_copy = 2 * atoms.num_atoms * atoms.dim
-    return (
-        atoms.dtype == torch.float32
-        and bytes_of_copy < min(atoms.nbytes, ROUNDED_BYTES)
-        and has_fast_bfloat16()
-    )
-
-
-def has_fast_bfloat16() -> bool:
-    """Whether the CPU multiplies bfloat16 numbers by itself, and not through float32."""
-    asks = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
-    return any(getattr(torch.cpu, ask, bool)() for ask in asks)

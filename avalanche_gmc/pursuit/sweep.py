@@ -4,7 +4,8 @@ Letters: N atoms, D dimensions, k picks so far, b picks found at once.
 
 Every round finds b picks, extends the basis by them and moves the residual on. They come
 
-- from a trial among a few candidates, verified against all atoms in exact mode;
+- from a trial among a few candidates, verified against all atoms in exact mode (by a bfloat16 copy
+  on machines that multiply these faster, :mod:`.rounded`);
 - or one after the other, each by scoring all atoms (:mod:`.stepwise`): in exact mode, if the
   dictionary is small, or where few picks on trial are right lately.
 """
@@ -19,8 +20,9 @@ from torch import Tensor
 
 from avalanche_gmc.pursuit.basis import Basis
 from avalanche_gmc.pursuit.candidates import CANDIDATES_PER_PICK, Candidates
+from avalanche_gmc.pursuit.rounded import RoundedAtoms, can_round
 from avalanche_gmc.pursuit.scoreboard import Scoreboard
-from avalanche_gmc.pursuit.stepwise import Stepwise, can_round, is_light, one_thread
+from avalanche_gmc.pursuit.stepwise import Stepwise, is_light, one_thread
 from avalanche_gmc.pursuit.triangle import Triangle
 
 LONGEST_TRIAL = {"exact": 23, "fast": 47}
@@ -29,10 +31,8 @@ MOST_CANDIDATES = {"exact": 256, "fast": 256}
 FEWEST_CANDIDATES = 64
 TRIAL_SHARE = 8
 """In fast mode a trial makes at most this fraction of all picks: 1/8."""
-SHORT_RUN = {True: 8, False: 4}
-"""Trials with fewer right picks than this cost more than picking one by one, with or without fast
-bfloat16: verifying takes as long as 3 to 4 products with a vector, a bfloat16 product a third of
-one."""
+SHORT_RUN = 4
+"""Trials with fewer right picks than this cost more than picking one by one."""
 SHORTEST_GUESS = 8
 STEPWISE_ROUNDS = 2
 """After a short run, this many rounds are made one by one before the next trial."""
@@ -69,8 +69,11 @@ class Sweep:
         on_cpu = dictionary.device.type == "cpu"
         self._may_step = mode == "exact" and board.is_whole and on_cpu
         self._is_light = self._may_step and is_light(dictionary)
-        rounded = not self._is_light and on_cpu and can_round(dictionary)
-        self._stepwise = Stepwise(board, self.basis, rounded=rounded)
+        self._rounded: RoundedAtoms | None = None
+        if self._may_step and not self._is_light and can_round(dictionary):
+            self._rounded = RoundedAtoms(board)
+        copy = self._rounded.copy if self._rounded else None
+        self._stepwise = Stepwise(board, self.basis, copy=copy)
 
     @property
     def residual_norm(self) -> float:
@@ -96,7 +99,7 @@ class Sweep:
         factor = self.basis.factor
         self.basis = Basis(0, 0, self._residual.dtype, self._residual.device)
         self._candidates = None
-        self._stepwise = Stepwise(self._board, self.basis, rounded=False)
+        self._stepwise, self._rounded = Stepwise(self._board, self.basis), None
         return factor
 
     def _limit(self) -> int:
@@ -124,7 +127,7 @@ class Sweep:
             self._known = None
             return True
         kept = self._keep(picks, vectors, columns, trusted=int(self._known is not None))
-        if self._may_step and kept < SHORT_RUN[self._stepwise.rounded]:
+        if self._may_step and kept < SHORT_RUN:
             self._rounds_by_steps = STEPWISE_ROUNDS
         return True
 
@@ -158,7 +161,7 @@ class Sweep:
         trace = torch.linalg.vector_norm(path[1:], dim=1)
         kept = min(len(vectors), int((trace > self._stop).sum()) + 1)
         if self._mode == "exact" and trusted < kept:
-            kept, self._known = self._board.verify(
+            kept, self._known = (self._rounded or self._board).verify(
                 path, vectors[:kept], coefficients[:kept], picks[:kept], trusted
             )
         else:

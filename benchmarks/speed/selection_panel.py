@@ -67,6 +67,17 @@ def fashion_cnn(count: int) -> Callable[[str | None], Dictionary]:
     return lambda root: LastLayerEmbedding(lambda: cnn(10), draws=4).embed(*clothes(count, root))
 
 
+def fashion_cnn_projection(root: str | None) -> Dictionary:
+    embedding = RandomProjectionEmbedding(lambda: cnn(10), draws=4, dim=1000)
+    return embedding.embed(*clothes(5000, root))
+
+
+def fashion_wide(root: str | None) -> Dictionary:
+    images, labels = clothes(4000, root)
+    embedding = LastLayerEmbedding(lambda: mlp(784, 10, 1024), draws=4)
+    return embedding.embed(images.flatten(1), labels)
+
+
 def mnist_mlp(root: str | None) -> Dictionary:
     pixels, labels = (torch.from_numpy(array[:8000]) for array in mnist(root).train)
     images = (pixels.flatten(1).float() / 255 - 0.1307) / 0.3081
@@ -128,6 +139,8 @@ CASES = {
     "gaussian": Case(300, gaussian(5000, 2000)),
     "mnist-last-layer": Case(500, mnist_mlp),
     "covertype-projection": Case(400, tabular("covertype", 6000, 7, draws=2, dim=2000)),
+    "fashion-cnn-projection": Case(400, fashion_cnn_projection),
+    "fashion-wide-last-layer": Case(400, fashion_wide),
     "online-projection": Case(50, tabular("digits", 250, 10, draws=4, dim=250)),
     "online-last-layer": Case(100, fashion_cnn(500), is_small=True),
 }

@@ -19,7 +19,7 @@ from avalanche_gmc import (
     orthogonal_matching_pursuit,
 )
 from avalanche_gmc.dictionary import products
-from avalanche_gmc.pursuit import gram_choice, stepwise, sweep
+from avalanche_gmc.pursuit import gram_choice, rounded, stepwise, sweep
 
 
 def gaussian(*shape: int, seed: int) -> Tensor:
@@ -52,7 +52,8 @@ SPECTRA = [decaying, low_rank_and_noise, clusters, exchangeable, duplicates]
 ENGINES = {
     "inner products": {},
     "steps": {"whole": 0},
-    "trials": {"light": 0, "short": 0},
+    "trials": {"light": 0, "short": 0, "bfloat16": False},
+    "bfloat16 checks": {"light": 0, "short": 0, "bfloat16": True},
     "bfloat16 guesses": {"light": 0, "short": 99, "bfloat16": True},
     "no bfloat16": {"light": 0, "short": 99, "bfloat16": False},
 }
@@ -65,12 +66,12 @@ def engine(name: str) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         if "light" in options:
             patch.setattr(stepwise, "SMALL_BYTES", options["light"])
-            patch.setattr(sweep, "SHORT_RUN", dict.fromkeys((True, False), options["short"]))
+            patch.setattr(sweep, "SHORT_RUN", options["short"])
             patch.setattr(sweep, "MOST_CANDIDATES", {"exact": 64, "fast": 64})
         if "whole" in options:
             patch.setattr(gram_choice, "WHOLE", options["whole"])
         if "bfloat16" in options:
-            patch.setattr(stepwise, "has_fast_bfloat16", lambda: options["bfloat16"])
+            patch.setattr(rounded, "has_fast_bfloat16", lambda: options["bfloat16"])
         yield
 
 
