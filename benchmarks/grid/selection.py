@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from avalanche_gmc import LastLayerEmbedding
-from avalanche_gmc.buffers.chunks import CHUNK_BYTES
+from avalanche_gmc.buffers import chunks
 from avalanche_gmc.embedding import GradientEmbedding
 from avalanche_gmc.exemplars.values import digest
 from avalanche_gmc.initialization import derive_seed, fresh_draws, seeded
@@ -125,7 +125,7 @@ def shared_embeddings(cells: Sequence[Cell], stream: Stream) -> dict[Cell, Share
 def at_once(embedding: GradientEmbedding, stream: Stream) -> bool:
     """Whether memories embed each experience in one chunk."""
     longest = max(len(experience.dataset) for experience in stream.benchmark.train_stream)
-    return longest * 4 * embedding.dim <= CHUNK_BYTES
+    return longest * 4 * embedding.dim <= chunks.CHUNK_BYTES
 
 
 def needs_all(cell: Cell) -> bool:

@@ -90,6 +90,7 @@ def gains(rows: Sequence[Row]) -> Frame:
     stream and kind, memory sizes with several numbers of draws.
     """
     frame = frame_of(rows)
+    frame = frame[frame["method"].isin(["gmc-last-layer", "reservoir"])]
     # A stream that the experiment of the draws has is drawn from its rows alone.
     ours = frame["experiment"] == "draws"
     frame = usual(frame[ours | ~frame["stream"].isin(frame["stream"][ours])])
