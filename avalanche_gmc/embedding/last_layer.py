@@ -45,7 +45,7 @@ class LastLayerEmbedding(DrawsEmbedding[_Store]):
     :param save_draws: keep the draws themselves, also in states and pickles. They are normally
         made from the seed when they are needed, and take no room.
     :param bfloat16: run the forward passes in bfloat16: for convolutional networks on processors
-        that are fast in it. Other examples are picked then; their memories were as good.
+        that are fast in it. Other examples are picked then, on Fashion-MNIST as good ones.
     :param seed: of the draws.
     """
 
