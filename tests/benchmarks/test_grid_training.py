@@ -131,6 +131,16 @@ def test_shared_embedding_refuses_data_it_was_not_prepared_for():
         shared.embed(second)
 
 
+def assert_as_alone(memory, cell, stream):
+    """A memory of the grid is that of a buffer which has the stream to itself."""
+    buffer = GradientMatchingBuffer(cell.memory_size, seed=0)
+    (model,) = fresh_draws(stream.make_model, 1, derive_seed(0))
+    for experience in stream.benchmark.train_stream:
+        buffer.update_from_dataset(experience.dataset, SimpleNamespace(model=model))
+    assert torch.equal(memory.inputs, memory_of(buffer).inputs)
+    assert torch.equal(memory.weights, buffer.weights)
+
+
 def test_default_memories_share_equal_embeddings_and_keep_what_they_would_alone(monkeypatch):
     """Chunks of a few rows, so that a memory embeds several in each experience."""
     monkeypatch.setattr("avalanche_gmc.buffers.chunks.CHUNK_BYTES", 2**20)
@@ -140,13 +150,7 @@ def test_default_memories_share_equal_embeddings_and_keep_what_they_would_alone(
     assert shared[cells[0]] is shared[cells[1]] is not shared[cells[2]]
     selected = select(cells, stream)
     for cell in cells:
-        buffer = GradientMatchingBuffer(cell.memory_size, seed=0)
-        (model,) = fresh_draws(stream.make_model, 1, derive_seed(0))
-        for experience in stream.benchmark.train_stream:
-            buffer.update_from_dataset(experience.dataset, SimpleNamespace(model=model))
-        memory = selected[cell.key()].memories[4]
-        assert torch.equal(memory.inputs, memory_of(buffer).inputs)
-        assert torch.equal(memory.weights, buffer.weights)
+        assert_as_alone(selected[cell.key()].memories[4], cell, stream)
         assert selected[cell.key()].embedding_seconds > 0
 
 
@@ -164,13 +168,7 @@ def test_memories_with_fewer_draws_take_them_from_those_with_more(monkeypatch):
     selected = select(cells, stream)
     assert len(set(calls)) == 1 and len(calls) == 5
     for cell in cells:
-        buffer = GradientMatchingBuffer(cell.memory_size, seed=0)
-        (model,) = fresh_draws(stream.make_model, 1, derive_seed(0))
-        for experience in stream.benchmark.train_stream:
-            buffer.update_from_dataset(experience.dataset, SimpleNamespace(model=model))
-        memory = selected[cell.key()].memories[4]
-        assert torch.equal(memory.inputs, memory_of(buffer).inputs)
-        assert torch.equal(memory.weights, buffer.weights)
+        assert_as_alone(selected[cell.key()].memories[4], cell, stream)
     seconds = [selected[cell.key()].embedding_seconds for cell in cells]
     assert 0 < seconds[0] < seconds[1] < seconds[2]
 
