@@ -43,6 +43,10 @@ class Basis:
         """Q: k×D."""
         return self._vectors[: self.size]
 
+    def room(self, count: int) -> Tensor:
+        """Q with ``count`` more rows, whose numbers are lost when the basis grows: (k+count)×D."""
+        return self._vectors[: self.size + count]
+
     def overlap(self, atoms: Tensor) -> Tensor:
         """Inner products of atoms (m×D) with the basis vectors: m×k."""
         return atoms @ self.vectors.T

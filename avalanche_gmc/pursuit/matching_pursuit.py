@@ -100,7 +100,8 @@ def orthogonal_matching_pursuit(
     :param size: n, at most N.
     :param mode: "exact": the picks of the plain loop. "fast": picks made among a few candidates
         are not checked against all atoms; a slightly larger residual in a fraction of the time.
-        From a small dictionary, up to 32 MiB, both find the same.
+        From a small dictionary, up to 32 MiB, or from fewer last-layer gradients than they have
+        dimensions, both find the same.
     :param nonnegative: refit the weights of the picked atoms with weights ≥ 0. If false, plain
         least squares as in the paper, where a negative weight makes a training loss unbounded
         below. The picks are the same.
@@ -196,7 +197,7 @@ def _pursue(
     """Sweeps until enough atoms are picked, for a target (D, float64) and atoms of unit length."""
     wanted = min(size, board.num_candidates)
     stop = max(tolerance, board.precision.spent)
-    gram = gram_for(board, wanted) if mode == "exact" else None
+    gram = gram_for(board, wanted, mode)
     sweeps: list[Sweep | GramSweep] = []
     weights: list[Tensor] = []
     while wanted > 0 and not (tolerance > 0.0 and sweeps and sweeps[-1].residual_norm <= tolerance):

@@ -80,8 +80,7 @@ class Stepwise:
         scores = board.scores.numpy()
         penalty = np.where(scores == -np.inf, scores, scores.dtype.type(0))
         left = residual.numpy().copy()
-        basis = self._basis.vectors.numpy()
-        near = np.empty((limit, len(left)), dtype=basis.dtype)
+        span = self._basis.room(limit).numpy()
         columns = np.zeros((size + limit, limit))
         length = float(np.sqrt(left @ left))
         picks: list[int] = []
@@ -90,17 +89,17 @@ class Stepwise:
             if pick is None:
                 break
             scores[pick] = -np.inf
-            count = len(picks)
-            vector, overlaps, distance = self._outside(self._row(pick), basis, near[:count])
+            count = size + len(picks)
+            vector, overlap, distance = self._outside(self._row(pick), span[:count])
             if distance <= DEPENDENT:
                 if self.rounded and picks:
                     break
                 board.mark_dependent(torch.tensor([pick]))
                 penalty[pick] = -np.inf
                 continue
-            near[count] = vector
-            columns[:size, count], columns[size : size + count, count] = overlaps
-            columns[size + count, count] = distance
+            span[count] = vector
+            columns[:count, len(picks)] = overlap
+            columns[count, len(picks)] = distance
             coefficient = float(vector @ left)
             left -= coefficient * vector
             length = max(length**2 - coefficient**2, 0.0) ** 0.5
@@ -112,7 +111,7 @@ class Stepwise:
         count = len(picks)
         return Steps(
             torch.tensor(picks, dtype=torch.long),
-            torch.from_numpy(near[:count]),
+            torch.from_numpy(span[size : size + count]),
             torch.from_numpy(columns[: size + count, :count]),
         )
 
@@ -142,31 +141,28 @@ class Stepwise:
             row = self._board.dictionary.rows(torch.tensor([index]))[0].numpy()
         return np.asarray(row * self._inverse_norms[index])
 
-    def _outside(
-        self, atom: Array, basis: Array, near: Array
-    ) -> tuple[Array, tuple[Array, Array], float]:
-        """The part of an atom (D, of unit length) outside the span of two bases (k×D and b×D).
+    def _outside(self, atom: Array, span: Array) -> tuple[Array, Array, float]:
+        """The part of an atom (D, of unit length) outside the span of orthonormal vectors (k×D).
 
         Gram–Schmidt, twice where the atom is close to the span.
 
-        :returns: its direction (D), the atom's overlap with the bases (k and b), and its length.
+        :returns: its direction (D), the atom's overlap with the vectors (k), and its length.
         """
         vector, length = atom, 1.0
-        overlaps = np.zeros(len(basis)), np.zeros(len(near))
+        total = np.zeros(len(span))
         for _ in range(2):
-            for span, total in zip((basis, near), overlaps, strict=True):
-                if len(span):
-                    overlap = self._times(span, vector)
-                    vector = vector - self._times(span.T, overlap)
-                    total += length * overlap
+            if len(span):
+                overlap = self._times(span, vector)
+                vector = vector - self._times(span.T, overlap)
+                total += length * overlap
             distance = math.sqrt(float(vector @ vector))
             if distance == 0.0:
-                return vector, overlaps, 0.0
+                return vector, total, 0.0
             vector *= vector.dtype.type(1 / distance)
             length *= distance
             if distance > FAR:
                 break
-        return vector, overlaps, length
+        return vector, total, length
 
     def _times(self, matrix: Array, vector: Array) -> Array:
         """A matrix times a vector, by the library that does the other products."""

@@ -27,6 +27,8 @@ from avalanche_gmc.pursuit.triangle import Triangle
 
 LONGEST_TRIAL = {"exact": 23, "fast": 47}
 """With the residual, exact mode multiplies the dictionary with 24 columns."""
+LONGEST_RUN = 64
+"""Picks one by one from a small dictionary, before the residual is cleaned of rounding."""
 MOST_CANDIDATES = {"exact": 256, "fast": 256}
 FEWEST_CANDIDATES = 64
 TRIAL_SHARE = 8
@@ -65,7 +67,7 @@ class Sweep:
         self._known: int | None = None
         self._candidates: Candidates | None = None
         self._rounds_by_steps = 0
-        self._longest_guess = LONGEST_TRIAL[mode]
+        self._longest_guess = LONGEST_RUN
         on_cpu = dictionary.device.type == "cpu"
         self._may_step = mode == "exact" and board.is_whole and on_cpu
         self._is_light = self._may_step and is_light(dictionary)
@@ -104,7 +106,7 @@ class Sweep:
 
     def _limit(self) -> int:
         """The most picks to find at once."""
-        longest = LONGEST_TRIAL[self._mode]
+        longest = LONGEST_RUN if self._is_light else LONGEST_TRIAL[self._mode]
         if self._mode == "fast":
             longest = min(longest, max(1, self.basis.capacity // TRIAL_SHARE))
         return min(longest, self.basis.capacity - self.basis.size)

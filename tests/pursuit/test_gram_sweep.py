@@ -12,7 +12,7 @@ from torch import Tensor
 
 from avalanche_gmc import DenseDictionary, LastLayerDictionary, orthogonal_matching_pursuit
 from avalanche_gmc.dictionary.gram import DenseGram, Gram, LastLayerGram
-from avalanche_gmc.pursuit import gram_choice, gram_columns
+from avalanche_gmc.pursuit import gram_choice, gram_columns, stepwise
 from avalanche_gmc.pursuit.gram_choice import is_factored
 from avalanche_gmc.pursuit.gram_sweep import GramSweep
 
@@ -127,6 +127,21 @@ def test_more_picks_than_dimensions_take_several_sweeps():
     assert len(set(coreset.indices.tolist())) == 250
     assert bool((coreset.weights >= 0).all())
     assert coreset.residual_norm < 1e-4
+
+
+@pytest.mark.parametrize(("count", "on_inner_products"), [(200, True), (400, False)])
+def test_fast_mode_takes_inner_products_of_fewer_atoms_than_dimensions(
+    count, on_inner_products, monkeypatch
+):
+    monkeypatch.setattr(stepwise, "SMALL_BYTES", 0)
+    dictionary = last_layer(count, 2, seed=9)
+    exact, fast = (
+        orthogonal_matching_pursuit(dictionary, dictionary.sum(), 60, mode=mode)
+        for mode in ("exact", "fast")
+    )
+    assert dictionary.dim == 252
+    assert torch.equal(exact.indices, fast.indices) is on_inner_products
+    assert fast.residual_norm < 1.5 * exact.residual_norm
 
 
 def test_what_does_not_fit_is_pursued_otherwise(monkeypatch):
