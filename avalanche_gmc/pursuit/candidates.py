@@ -17,10 +17,30 @@ from torch import Tensor
 from avalanche_gmc.pursuit.basis import Basis
 from avalanche_gmc.pursuit.scoreboard import DEPENDENT, Scoreboard
 
+LONGEST_TRIAL = 23
+"""In exact mode: with the residual, the dictionary is multiplied with 24 columns."""
+FAST_TRIALS = ((0, 8, 47), (2350, 50, 95))
+"""In fast mode, for at least so many picks in all: this fraction of them, but at most so many."""
+FEWEST_CANDIDATES, MOST_CANDIDATES = 64, 256
 CANDIDATES_PER_PICK = 5
 """A trial of more than a fifth of the candidates soon picks what other atoms would do better."""
 
 Array = NDArray[np.float64]
+
+
+def longest_trial(mode: str, size: int) -> int:
+    """The most picks on trial in a round, if there are to be ``size`` of them in all."""
+    if mode == "exact":
+        return LONGEST_TRIAL
+    return max(1, *(min(size // part, most) for least, part, most in FAST_TRIALS if size >= least))
+
+
+def most_candidates(mode: str, size: int) -> int:
+    """M, if there are to be ``size`` picks in all."""
+    most = min(MOST_CANDIDATES, 4 * size)
+    if mode == "fast":
+        most = CANDIDATES_PER_PICK * longest_trial(mode, size)
+    return max(FEWEST_CANDIDATES, most)
 
 
 class Candidates:
@@ -76,7 +96,7 @@ class Candidates:
         inside = gram.diagonal() <= DEPENDENT**2
         where = torch.from_numpy(inside).to(self._indices.device)
         self._board.mark_dependent(self._indices[where])
-        picks = picks_on_trial(
+        picks, _ = picks_on_trial(
             gram,
             _wide(self._correlations),
             ~self._eligible.cpu().numpy() | inside,
@@ -104,7 +124,7 @@ def picks_on_trial(
     floor: float,
     tie: float,
     known: int | None,
-) -> list[int]:
+) -> tuple[list[int], Array]:
     """A pursuit among the candidates, on inner products alone: a pivoted partial Cholesky.
 
     With G the Gram matrix of the atoms' components outside the span, c their correlations with the
@@ -119,6 +139,7 @@ def picks_on_trial(
     :param correlations: c, M; overwritten.
     :param blocked: M, atoms that may not be picked.
     :param indices: M, the atoms' places in the dictionary; of equal scores, the lowest wins.
+    :returns: the b picks, and the columns l as rows: b×M.
     """
     squares = gram.diagonal().copy()
     columns = np.empty((limit, len(gram)))
@@ -146,7 +167,7 @@ def picks_on_trial(
         picks.append(pick)
         correlations[pick] = -np.inf
         correlations[squares <= DEPENDENT**2] = -np.inf
-    return picks
+    return picks, columns[: len(picks)]
 
 
 def _wide(tensor: Tensor) -> Array:

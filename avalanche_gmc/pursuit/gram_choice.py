@@ -21,15 +21,9 @@ def is_factored(atoms: Dictionary) -> bool:
     return isinstance(atoms, LastLayerDictionary) and len(atoms) * atoms.dim >= FACTORED * numbers
 
 
-def gram_for(board: Scoreboard, size: int, mode: str) -> Gram | None:
-    """The Gram matrix, if ``size`` picks are best made on inner products alone.
-
-    In fast mode that is where there are fewer atoms than dimensions: picks on trial without a check
-    took longer then, by a third or more, and less time otherwise.
-    """
+def gram_for(board: Scoreboard, size: int) -> Gram | None:
+    """The Gram matrix, if ``size`` exact picks are best made on inner products alone."""
     atoms = board.dictionary
-    if mode == "fast" and len(atoms) > atoms.dim:
-        return None
     if not board.is_whole or atoms.device.type != "cpu":
         return None
     inverse_norms = board.norms.reciprocal().nan_to_num(posinf=0.0)

@@ -100,11 +100,10 @@ class GramColumns:
         limit = min(max(2 * lately, FEWEST_COLUMNS), MOST_COLUMNS)
         never = scores[best] == -np.inf
         correlations = np.where(never, 0.0, scores[best])
-        return best[
-            picks_on_trial(
-                gram, correlations, never, best, limit=limit, floor=-np.inf, tie=0.0, known=pick
-            )
-        ]
+        picks, _ = picks_on_trial(
+            gram, correlations, never, best, limit=limit, floor=-np.inf, tie=0.0, known=pick
+        )
+        return best[picks]
 
 
 def outside(columns: Array, factor: Array, ids: Ids | list[int], others: slice | Ids) -> Array:

@@ -43,6 +43,7 @@ from avalanche_gmc.dictionary import DenseDictionary, Dictionary
 from avalanche_gmc.dictionary.base import without_autocast
 from avalanche_gmc.pursuit.gram_choice import gram_for, is_factored
 from avalanche_gmc.pursuit.gram_sweep import GramSweep
+from avalanche_gmc.pursuit.gram_trials import GramTrials
 from avalanche_gmc.pursuit.progress import Progress, progress_bar
 from avalanche_gmc.pursuit.scoreboard import Scoreboard
 from avalanche_gmc.pursuit.sharded_scoreboard import scoreboard_of, start_together
@@ -100,8 +101,7 @@ def orthogonal_matching_pursuit(
     :param size: n, at most N.
     :param mode: "exact": the picks of the plain loop. "fast": picks made among a few candidates
         are not checked against all atoms; a slightly larger residual in a fraction of the time.
-        From a small dictionary, up to 32 MiB, or from fewer last-layer gradients than they have
-        dimensions, both find the same.
+        From a small dictionary, up to 32 MiB, both find the same.
     :param nonnegative: refit the weights of the picked atoms with weights ≥ 0. If false, plain
         least squares as in the paper, where a negative weight makes a training loss unbounded
         below. The picks are the same.
@@ -197,14 +197,17 @@ def _pursue(
     """Sweeps until enough atoms are picked, for a target (D, float64) and atoms of unit length."""
     wanted = min(size, board.num_candidates)
     stop = max(tolerance, board.precision.spent)
-    gram = gram_for(board, wanted, mode)
-    sweeps: list[Sweep | GramSweep] = []
+    gram = gram_for(board, wanted) if mode == "exact" else None
+    factored = mode == "fast" and board.is_whole and is_factored(board.dictionary)
+    sweeps: list[Sweep | GramSweep | GramTrials] = []
     weights: list[Tensor] = []
     while wanted > 0 and not (tolerance > 0.0 and sweeps and sweeps[-1].residual_norm <= tolerance):
         bar.now("picking")
-        sweep: Sweep | GramSweep
+        sweep: Sweep | GramSweep | GramTrials
         if gram is not None:
             sweep = GramSweep(board, gram, target, wanted, stop=stop)
+        elif factored:
+            sweep = GramTrials(board, target, wanted, stop=stop)
         else:
             sweep = Sweep(board, target, wanted, mode=mode, stop=stop)
         sweep.run(bar.picked)

@@ -19,20 +19,14 @@ import torch
 from torch import Tensor
 
 from avalanche_gmc.pursuit.basis import Basis
-from avalanche_gmc.pursuit.candidates import CANDIDATES_PER_PICK, Candidates
+from avalanche_gmc.pursuit.candidates import Candidates, longest_trial, most_candidates
 from avalanche_gmc.pursuit.rounded import RoundedAtoms, can_round
 from avalanche_gmc.pursuit.scoreboard import Scoreboard
 from avalanche_gmc.pursuit.stepwise import Stepwise, is_light, one_thread
 from avalanche_gmc.pursuit.triangle import Triangle
 
-LONGEST_TRIAL = {"exact": 23, "fast": 47}
-"""With the residual, exact mode multiplies the dictionary with 24 columns."""
 LONGEST_RUN = 64
 """Picks one by one from a small dictionary, before the residual is cleaned of rounding."""
-MOST_CANDIDATES = {"exact": 256, "fast": 256}
-FEWEST_CANDIDATES = 64
-TRIAL_SHARE = 8
-"""In fast mode a trial makes at most this fraction of all picks: 1/8."""
 SHORT_RUN = 4
 """Trials with fewer right picks than this cost more than picking one by one."""
 SHORTEST_GUESS = 8
@@ -106,18 +100,14 @@ class Sweep:
 
     def _limit(self) -> int:
         """The most picks to find at once."""
-        longest = LONGEST_RUN if self._is_light else LONGEST_TRIAL[self._mode]
-        if self._mode == "fast":
-            longest = min(longest, max(1, self.basis.capacity // TRIAL_SHARE))
+        longest = LONGEST_RUN if self._is_light else longest_trial(self._mode, self.basis.capacity)
         return min(longest, self.basis.capacity - self.basis.size)
 
     def _trial(self) -> bool:
         """A round of picks on trial among the candidates; False if no atom is left."""
         if self._candidates is None:
-            most = min(MOST_CANDIDATES[self._mode], 4 * self.basis.capacity)
-            if self._mode == "fast":
-                most = min(most, CANDIDATES_PER_PICK * self._limit())
-            self._candidates = Candidates(self._board, self.basis, max(FEWEST_CANDIDATES, most))
+            most = most_candidates(self._mode, self.basis.capacity)
+            self._candidates = Candidates(self._board, self.basis, most)
         positions = self._candidates.picks(self._limit(), self._known)
         if len(positions) == 0:
             self._known = None

@@ -97,14 +97,13 @@ class Triangle:
             solution[:start] -= above @ part[:, 0]
         return solution
 
-    def solve_transposed(self, vector: Tensor) -> Tensor:
-        """``R⁻ᵀ v``: n → n."""
-        solution = vector.clone()
+    def solve_transposed(self, vectors: Tensor) -> Tensor:
+        """``R⁻ᵀ v`` of a vector or of columns: n → n, or n×m → n×m."""
+        solution = (vectors if vectors.ndim == 2 else vectors[:, None]).clone()
         for start, stop, above, corner in self.panels():
             rest = solution[start:stop] - above.T @ solution[:start]
-            part = torch.linalg.solve_triangular(corner.T, rest[:, None], upper=False)
-            solution[start:stop] = part[:, 0]
-        return solution
+            solution[start:stop] = torch.linalg.solve_triangular(corner.T, rest, upper=False)
+        return solution.view(vectors.shape)
 
     def inverse_rows(self, index: Tensor) -> Tensor:
         """The rows of ``R⁻¹`` at ascending positions (m): m×n."""

@@ -21,12 +21,12 @@ from avalanche_gmc import (
     orthogonal_matching_pursuit,
 )
 from avalanche_gmc.collectives import RankFailure, RankValueError, Traffic
-from avalanche_gmc.pursuit import stepwise, sweep
+from avalanche_gmc.pursuit import candidates, stepwise
 from avalanche_gmc.pursuit.sharded_scoreboard import ShardedScoreboard
 
 MODES = pytest.mark.parametrize("mode", ["exact", "fast", "large and fast"])
 
-CANDIDATES = {"exact": 96, "fast": 64}
+CANDIDATES = 64
 """Smaller than the dictionaries here, so that atoms come and go."""
 
 WEIGHTS = {torch.float32: 1e-5, torch.float64: 1e-10}
@@ -146,7 +146,7 @@ def both_ways(
     if large:
         options["mode"] = "fast"
     small = mock.patch.object(stepwise, "SMALL_BYTES", 0 if large else stepwise.SMALL_BYTES)
-    with small, mock.patch.dict(sweep.MOST_CANDIDATES, CANDIDATES):
+    with small, mock.patch.object(candidates, "MOST_CANDIDATES", CANDIDATES):
         alone = orthogonal_matching_pursuit(problem.atoms, *arguments, **options)
         shards = sharded(problem, split, rank, ranks)
         return alone, orthogonal_matching_pursuit(shards, *arguments, **options)
@@ -210,7 +210,7 @@ def random_problem(rank: int, ranks: int, seed: int) -> tuple[Coreset, Coreset]:
     }
     arguments = problem.target, problem.size
     shards = sharded(problem, draw.choice(SPLITS), rank, ranks)
-    with mock.patch.dict(sweep.MOST_CANDIDATES, CANDIDATES):
+    with mock.patch.object(candidates, "MOST_CANDIDATES", CANDIDATES):
         alone = orthogonal_matching_pursuit(problem.atoms, *arguments, **options)
         return alone, orthogonal_matching_pursuit(shards, *arguments, **options)
 
@@ -261,7 +261,7 @@ def traffic_of(rank: int, ranks: int, shape: tuple[int, int], size: int, mode: s
     shards = sharded(problem, "even", rank, ranks)
     made = shards.traffic.calls
     large = mock.patch.object(stepwise, "SMALL_BYTES", 0)
-    with large, mock.patch.dict(sweep.MOST_CANDIDATES, CANDIDATES):
+    with large, mock.patch.object(candidates, "MOST_CANDIDATES", CANDIDATES):
         orthogonal_matching_pursuit(shards, problem.target, size, mode=mode)
     shards.traffic.calls -= made
     return shards.traffic
@@ -276,7 +276,7 @@ def test_six_exchanges_a_round_and_the_bytes_of_the_docstring(pair, mode, shape,
         around = 6  # agreeing on the input, counting the candidates, copying the picked atoms
         assert traffic.rounds > 1
         assert traffic.calls <= per_round * traffic.rounds + around
-        count, width = CANDIDATES[mode], 4
+        count, width = CANDIDATES, 4
         bytes_per_round = (
             16 * 31 + width * size + width * count + (width + 8) * count
             + (width * shape[1] + 2 * width + 1) * count + 80

@@ -19,7 +19,7 @@ from avalanche_gmc import (
     orthogonal_matching_pursuit,
 )
 from avalanche_gmc.dictionary import products
-from avalanche_gmc.pursuit import gram_choice, rounded, stepwise, sweep
+from avalanche_gmc.pursuit import candidates, gram_choice, rounded, stepwise, sweep
 
 
 def gaussian(*shape: int, seed: int) -> Tensor:
@@ -67,7 +67,7 @@ def engine(name: str) -> Iterator[None]:
         if "light" in options:
             patch.setattr(stepwise, "SMALL_BYTES", options["light"])
             patch.setattr(sweep, "SHORT_RUN", options["short"])
-            patch.setattr(sweep, "MOST_CANDIDATES", {"exact": 64, "fast": 64})
+            patch.setattr(candidates, "MOST_CANDIDATES", 64)
         if "whole" in options:
             patch.setattr(gram_choice, "WHOLE", options["whole"])
         if "bfloat16" in options:

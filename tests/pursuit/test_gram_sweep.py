@@ -7,29 +7,15 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from problems import FEATURES, last_layer
 from reference import dense_last_layer, naive_pursuit
 from torch import Tensor
 
 from avalanche_gmc import DenseDictionary, LastLayerDictionary, orthogonal_matching_pursuit
 from avalanche_gmc.dictionary.gram import DenseGram, Gram, LastLayerGram
-from avalanche_gmc.pursuit import gram_choice, gram_columns, stepwise
+from avalanche_gmc.pursuit import gram_choice, gram_columns
 from avalanche_gmc.pursuit.gram_choice import is_factored
 from avalanche_gmc.pursuit.gram_sweep import GramSweep
-
-OUTPUTS, FEATURES = 9, 14
-
-
-def last_layer(
-    count: int, draws: int, seed: int, *, rank: int = FEATURES, dtype: torch.dtype = torch.float32
-) -> LastLayerDictionary:
-    """Errors as of a softmax near its start, features that are positive and of low rank."""
-    draw = torch.Generator().manual_seed(seed)
-    labels = torch.randint(OUTPUTS, (count,), generator=draw)
-    noise = 0.1 * torch.randn(draws, count, OUTPUTS, generator=draw)
-    errors = noise + 1 / OUTPUTS - torch.eye(OUTPUTS)[labels]
-    features = torch.randn(draws, count, rank, generator=draw)
-    features = (features @ torch.randn(rank, FEATURES, generator=draw)).relu()
-    return LastLayerDictionary(errors.to(dtype), features.to(dtype))
 
 
 def assert_plain_picks(dictionary: LastLayerDictionary, size: int) -> None:
@@ -127,21 +113,6 @@ def test_more_picks_than_dimensions_take_several_sweeps():
     assert len(set(coreset.indices.tolist())) == 250
     assert bool((coreset.weights >= 0).all())
     assert coreset.residual_norm < 1e-4
-
-
-@pytest.mark.parametrize(("count", "on_inner_products"), [(200, True), (400, False)])
-def test_fast_mode_takes_inner_products_of_fewer_atoms_than_dimensions(
-    count, on_inner_products, monkeypatch
-):
-    monkeypatch.setattr(stepwise, "SMALL_BYTES", 0)
-    dictionary = last_layer(count, 2, seed=9)
-    exact, fast = (
-        orthogonal_matching_pursuit(dictionary, dictionary.sum(), 60, mode=mode)
-        for mode in ("exact", "fast")
-    )
-    assert dictionary.dim == 252
-    assert torch.equal(exact.indices, fast.indices) is on_inner_products
-    assert fast.residual_norm < 1.5 * exact.residual_norm
 
 
 def test_what_does_not_fit_is_pursued_otherwise(monkeypatch):

@@ -19,7 +19,7 @@ from avalanche_gmc import (
     LastLayerDictionary,
     orthogonal_matching_pursuit,
 )
-from avalanche_gmc.pursuit import stepwise, sweep
+from avalanche_gmc.pursuit import candidates, stepwise
 
 MODES = pytest.mark.parametrize("mode", ["exact", "fast", "large and fast"], indirect=True)
 
@@ -81,7 +81,7 @@ def test_exact_picks_and_weights_are_those_of_the_plain_loop(shape, fraction, se
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 def test_long_runs_with_a_pool_smaller_than_the_dictionary(dtype, monkeypatch):
-    monkeypatch.setattr(sweep, "MOST_CANDIDATES", {"exact": 64})
+    monkeypatch.setattr(candidates, "MOST_CANDIDATES", 64)
     monkeypatch.setattr(stepwise, "SMALL_BYTES", 0)
     atoms, target = random_problem((700, 150), seed=1, dtype=dtype)
     sweeps, trace = naive_pursuit(atoms, target, 120)
@@ -94,7 +94,7 @@ def test_long_runs_with_a_pool_smaller_than_the_dictionary(dtype, monkeypatch):
 
 def test_fast_mode_leaves_about_the_residual_of_exact_mode(monkeypatch):
     monkeypatch.setattr(stepwise, "SMALL_BYTES", 0)
-    monkeypatch.setattr(sweep, "MOST_CANDIDATES", {"exact": 64, "fast": 64})
+    monkeypatch.setattr(candidates, "MOST_CANDIDATES", 64)
     atoms, target = random_problem((900, 200), seed=2, dtype=torch.float32)
     exact, fast = (
         orthogonal_matching_pursuit(atoms, target, 100, mode=mode) for mode in ("exact", "fast")
