@@ -19,8 +19,8 @@ Where this departs from its letter:
    With ``mode="exact"`` they are the picks of the loop above, at a fraction of its passes over the
    dictionary.
 2. Last-layer gradients, whose inner products cost little, are picked one by one on inner products
-   alone (:mod:`.gram_sweep`), and so are dense atoms if they are a few hundred; other small dense
-   dictionaries by the loop above (:mod:`.stepwise`).
+   alone (:mod:`.gram_sweep`; in fast mode on trial, :mod:`.gram_trials`), and so are dense atoms if
+   they are a few hundred; other small dense dictionaries by the loop above (:mod:`.stepwise`).
 3. The factorisation is an orthonormal basis with its triangular factor, extended and never
    rebuilt. The picks depend on the residual only, so the weights are solved for once, at the end.
 4. An atom in the span of the picked ones would make the refit singular and is passed over. When
