@@ -125,8 +125,7 @@ class GramTrials:
 
     def release_factor(self) -> Triangle:
         """The k×k triangular factor of the picked atoms; the sweep is over."""
-        self._picked = self._known = Factors(self._known._dictionary, self._board.norms, 0)
-        self._overlap = self._gram = torch.empty(0, 0)
+        del self._picked, self._known, self._overlap, self._gram
         return self._triangle
 
     def _enter(self, places: Tensor) -> None:
@@ -155,8 +154,8 @@ class GramTrials:
         board, count = self._board, len(self.indices)
         if count:
             self._exchange()
-        inside = self._gram.diagonal() <= DEPENDENT**2
-        board.mark_dependent(self._ids[inside])
+        eligible = board.num_eligible
+        board.mark_dependent(self._ids[self._gram.diagonal() <= DEPENDENT**2])
         scores = board.scores[self._ids]
         blocked = (scores == -torch.inf).numpy()
         picks, rows = picks_on_trial(
@@ -170,7 +169,7 @@ class GramTrials:
             known=None,
         )
         if not picks:
-            return board.num_eligible > 0 and bool(inside.any())
+            return 0 < board.num_eligible < eligible
         places, columns = torch.tensor(picks), torch.from_numpy(rows)
         corner = columns[:, places].triu()
         chosen = self._known.take(places)

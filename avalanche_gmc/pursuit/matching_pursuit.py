@@ -198,7 +198,8 @@ def _pursue(
     wanted = min(size, board.num_candidates)
     stop = max(tolerance, board.precision.spent)
     gram = gram_for(board, wanted) if mode == "exact" else None
-    factored = mode == "fast" and board.is_whole and is_factored(board.dictionary)
+    on_cpu = board.is_whole and board.dictionary.device.type == "cpu"
+    factored = mode == "fast" and on_cpu and is_factored(board.dictionary)
     sweeps: list[Sweep | GramSweep | GramTrials] = []
     weights: list[Tensor] = []
     while wanted > 0 and not (tolerance > 0.0 and sweeps and sweeps[-1].residual_norm <= tolerance):
