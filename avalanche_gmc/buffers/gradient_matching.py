@@ -71,7 +71,7 @@ class GradientMatchingBuffer(OwningBuffer):
         memory's part of a replay loss is the same for both targets; within it, all classes count
         alike. It needs class labels, and keeps one sum of D numbers for each class.
     :param mode: "exact", the paper's picks, or "fast": another selection as good for all we
-        measured, in a third of the time for large chunks; the same picks for small ones.
+        measured, in one to two thirds of the time for large chunks; the same picks for small ones.
     :param chunk_size: the most new examples to embed and pursue at once. None takes as many as
         have 512 MiB of embeddings.
     :param seed: of the embedding that is built here.
