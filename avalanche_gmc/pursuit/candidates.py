@@ -20,7 +20,7 @@ from avalanche_gmc.pursuit.scoreboard import DEPENDENT, Scoreboard
 LONGEST_TRIAL = 23
 """In exact mode: with the residual, the dictionary is multiplied with 24 columns."""
 FAST_TRIALS = ((0, 8, 47), (2350, 50, 95))
-"""In fast mode, for at least so many picks in all: this fraction of them, but at most so many."""
+"""In fast mode: from how many picks in all on, one in how many of them, and the most."""
 FEWEST_CANDIDATES, MOST_CANDIDATES = 64, 256
 CANDIDATES_PER_PICK = 5
 """A trial of more than a fifth of the candidates soon picks what other atoms would do better."""

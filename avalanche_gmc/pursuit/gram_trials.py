@@ -56,19 +56,19 @@ class Factors:
         return some
 
     def inner(self, others: Factors) -> Tensor:
-        """Inner products of all of these with all others."""
+        """Inner products of these atoms (m) with others (M): m×M."""
         total = torch.zeros(self.size, others.size, dtype=torch.float64)
         for e, h, errors, features in zip(*self._filled(), *others._filled(), strict=True):
             total += (e @ errors.T).mul_(h @ features.T)
         return total
 
     def combine(self, weights: Tensor) -> Tensor:
-        """The weighted sum of the atoms: D."""
+        """The sum of the atoms with weights: m → D."""
         errors, features = self._filled()
         return ((errors * weights[:, None]).mT @ features).flatten()
 
     def correlate(self, vector: Tensor) -> Tensor:
-        """Inner products with a vector: D → one for every atom."""
+        """Inner products of the atoms with a vector: D → m."""
         errors, features = self._filled()
         matrices = vector.view(len(errors), errors.shape[2], -1)
         return (features @ matrices.mT).mul_(errors).sum(dim=(0, 2))
