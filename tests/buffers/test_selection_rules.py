@@ -7,8 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import nnls
 
+from avalanche_gmc.buffers.baselines import geometry
 from avalanche_gmc.buffers.baselines.bilevel import bilevel
 from avalanche_gmc.buffers.baselines.geometry import (
+    Columns,
     class_budgets,
     inner_products,
     layer_features,
@@ -56,6 +58,15 @@ def test_inner_products_and_weighted_sum(atoms):
     weights = normal(len(atoms)).abs()
     torch.testing.assert_close(inner_products(atoms, chosen), rows @ rows[chosen].T)
     torch.testing.assert_close(weighted_sum(atoms, weights), weights @ rows)
+
+
+@every_dictionary
+@pytest.mark.parametrize("needed", [1, 20])  # one by one, all at once
+def test_columns_of_the_gram_matrix(atoms, needed, monkeypatch):
+    monkeypatch.setattr(geometry, "BLOCK", 7)
+    rows, columns = dense(atoms), Columns(atoms, needed)
+    for atom in (0, 6, 7, len(atoms) - 1):
+        torch.testing.assert_close(columns[atom], rows @ rows[atom])
 
 
 def test_layer_features_are_those_of_all_draws_without_the_bias():

@@ -12,6 +12,10 @@ from avalanche_gmc.dictionary import Dictionary, LastLayerDictionary
 from avalanche_gmc.dictionary.base import widest
 
 BLOCK = 1024
+WHOLE = 8192
+"""Atoms up to which a Gram matrix is held: 256 MB in float32."""
+PER_COLUMN = 8
+"""Columns of a product of matrices that take about as long as one column alone."""
 
 
 def last_layer(atoms: Dictionary, what: str) -> LastLayerDictionary:
@@ -47,6 +51,31 @@ def inner_products(atoms: Dictionary, indices: Tensor) -> Tensor:
     for errors, features in zip(atoms.errors, atoms.features, strict=True):
         result += (errors @ errors[indices].T) * (features @ features[indices].T)
     return result
+
+
+class Columns:
+    """Inner products of all atoms with one of them: columns of the Gram matrix.
+
+    Many columns of few atoms are computed together, which is faster, others one by one.
+
+    :param needed: about how many columns will be asked for.
+    """
+
+    def __init__(self, atoms: Dictionary, needed: int) -> None:
+        self._atoms = atoms
+        self._whole: Tensor | None = None
+        if len(atoms) <= min(WHOLE, PER_COLUMN * needed):
+            self._whole = torch.empty(len(atoms), len(atoms), dtype=atoms.dtype)
+            for block in torch.split(torch.arange(len(atoms)), BLOCK):
+                # The matrix is symmetric, and its rows are faster to read than its columns.
+                self._whole[block] = inner_products(atoms, block.to(atoms.device)).T.cpu()
+
+    def __getitem__(self, atom: int) -> Tensor:
+        """The products with an atom: N, float64, on the CPU."""
+        if self._whole is not None:
+            return self._whole[atom].double()
+        index = torch.tensor([atom], device=self._atoms.device)
+        return inner_products(self._atoms, index)[:, 0].cpu().double()
 
 
 def weighted_sum(atoms: Dictionary, weights: Tensor) -> Tensor:

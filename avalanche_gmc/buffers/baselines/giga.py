@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from avalanche_gmc.buffers.baselines.geometry import inner_products, weighted_sum
+from avalanche_gmc.buffers.baselines.geometry import Columns, weighted_sum
 from avalanche_gmc.buffers.baselines.selection import (
     Candidates,
     Selection,
@@ -94,6 +94,7 @@ class _Sphere:
         :param inverse: N, one over the norms of the atoms, 0 for zero atoms.
         :param aligned: N, the cosines of atoms and target.
         """
+        columns = Columns(atoms, STEPS * size)
         known = torch.zeros(len(atoms), dtype=torch.bool)
         for step in range((STEPS + 1) * size):
             scores = self._scores(aligned)
@@ -105,8 +106,7 @@ class _Sphere:
             if not known[pick]:
                 known[pick] = True
                 self.picks.append(pick)
-            index = torch.tensor([pick], device=atoms.device)
-            column = inner_products(atoms, index)[:, 0].cpu().double() * inverse * inverse[pick]
+            column = columns[pick] * inverse * inverse[pick]
             self._move(pick, column, float(aligned[pick]))
 
     def _scores(self, aligned: Tensor) -> Tensor:

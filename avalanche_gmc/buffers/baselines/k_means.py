@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from avalanche_gmc.buffers.baselines.geometry import inner_products
+from avalanche_gmc.buffers.baselines.geometry import Columns
 from avalanche_gmc.buffers.baselines.selection import Candidates, Selection, SelectionBuffer
 from avalanche_gmc.dictionary import Dictionary
 from avalanche_gmc.initialization import derive_seed
@@ -47,6 +47,7 @@ def k_means_plus_plus(
 
     :param weights: N, float64.
     """
+    columns = Columns(atoms, size)
     squares = atoms.norms().cpu().double().square()
     uniforms = torch.rand(size, generator=generator, dtype=torch.float64)
     distances = torch.ones_like(weights)
@@ -57,9 +58,7 @@ def k_means_plus_plus(
         pick = _draw(weights * distances * free, free, uniform)
         picks.append(pick)
         free[pick] = False
-        index = torch.tensor([pick], device=atoms.device)
-        products = inner_products(atoms, index)[:, 0].cpu().double()
-        to_pick = (squares + squares[pick] - 2 * products).clamp_(min=0)
+        to_pick = (squares + squares[pick] - 2 * columns[pick]).clamp_(min=0)
         to_pick[pick] = 0
         nearer = (to_pick < distances) | (number == 0)
         distances[nearer] = to_pick[nearer]
