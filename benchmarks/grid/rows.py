@@ -73,6 +73,7 @@ MEASUREMENTS = (
     "class_counts",
     "class_counts_per_experience",
     "wrong_labels",
+    "wrong_weight",
     "embedding_seconds",
     "selection_seconds",
     "training_seconds",
@@ -81,7 +82,7 @@ MEASUREMENTS = (
 )
 """What came out; lists are joined by ";", lists of lists by "|"."""
 COLUMNS = CONFIGURATION + MEASUREMENTS
-LATER_COLUMNS = {"precision": "float32", "wrong_labels": ""}
+LATER_COLUMNS = {"precision": "float32", "wrong_labels": "", "wrong_weight": ""}
 """Columns that older files do not have, and what their rows would say."""
 
 

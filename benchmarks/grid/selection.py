@@ -60,10 +60,11 @@ class Selected:
     def columns(self, stream: Stream) -> dict[str, object]:
         """What the row of the cell says about its memory."""
         counts = [self.memories[step].class_counts(stream.num_classes) for step in self.steps]
-        last = self.memories[self.steps[-1]]
+        last, wrong = self.memories[self.steps[-1]], stream.share_of_wrong_labels
         return {
             "residual": last.residual,
-            "wrong_labels": stream.share_of_wrong_labels(last.inputs),
+            "wrong_labels": wrong(last.inputs),
+            "wrong_weight": None if last.weights is None else wrong(last.inputs, last.weights),
             "class_counts": counts[-1],
             "class_counts_per_experience": counts if len(counts) > 1 else None,
             "embedding_seconds": self.embedding_seconds,

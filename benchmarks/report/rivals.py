@@ -71,7 +71,15 @@ def text_of(own: Frame, gap: Any, noisy: bool) -> str:
     text = f"{own['accuracy'].mean():.3f}"
     if gap is not None:
         text = f"{gap['mean']:+.3f}" + (f" ± {gap['half']:.3f}" if gap["count"] > 1 else "")
-    return text + (f" ({own['wrong_labels'].astype(float).mean():.0%} wrong)" if noisy else "")
+    return f"{text} ({wrong_text(own)})" if noisy else text
+
+
+def wrong_text(own: Frame) -> str:
+    """The share of wrong labels among exemplars, and what they weigh where they have weights."""
+    text = f"{own['wrong_labels'].astype(float).mean():.0%} wrong"
+    if own["wrong_weight"].eq("").any():
+        return text
+    return f"{text}, {own['wrong_weight'].astype(float).mean():.0%} by weight"
 
 
 def gaps_to_reference(frame: Frame) -> dict[tuple[str, str, int], Any]:

@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import parse_qsl, quote, unquote, urlencode
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
 from benchmarks import UsageError
@@ -38,11 +39,17 @@ class Stream:
     make_model: Callable[[], nn.Module]
     wrong_inputs: frozenset[bytes] = frozenset()
 
-    def share_of_wrong_labels(self, inputs: Tensor) -> float | None:
-        """Of some training examples; ``None`` in a stream without wrong labels."""
+    def share_of_wrong_labels(self, inputs: Tensor, weights: Tensor | None = None) -> float | None:
+        """Of some training examples; ``None`` in a stream without wrong labels.
+
+        :param weights: how much each of them counts; ``None``: all the same.
+        """
         if not self.wrong_inputs:
             return None
-        return sum(row.tobytes() in self.wrong_inputs for row in inputs.numpy()) / len(inputs)
+        wrong = torch.tensor([row.tobytes() in self.wrong_inputs for row in inputs.numpy()])
+        if weights is None:
+            return float(wrong.float().mean())
+        return float(weights[wrong].sum() / weights.sum())
 
     def class_counts(self) -> list[list[int]]:
         """Examples of each class in each training experience."""

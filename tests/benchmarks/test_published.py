@@ -142,6 +142,9 @@ def test_a_fifth_of_the_labels_is_wrong_in_training_and_none_in_the_test(name):
     assert noisy.share_of_wrong_labels(inputs) == pytest.approx(float(wrong.float().mean()))
     assert noisy.share_of_wrong_labels(inputs[wrong]) == 1
     assert noisy.share_of_wrong_labels(inputs[~wrong]) == 0
+    assert noisy.share_of_wrong_labels(inputs, 1.0 + 3 * wrong) == pytest.approx(
+        4 * wrong.sum().item() / (len(wrong) + 3 * wrong.sum().item())
+    )
     assert clean.share_of_wrong_labels(inputs) is None
     assert len(set(labels[wrong].tolist())) == 10
     within = bool((labels // 2 == truth // 2).all())
@@ -153,9 +156,12 @@ def test_a_fifth_of_the_labels_is_wrong_in_training_and_none_in_the_test(name):
 def test_rows_tell_the_share_of_wrong_labels_in_the_memory(tmp_path):
     options = {"epochs": 1, "train_fraction": 0.5}
     cells = make_cells("label-noise", ["noisy-digits"], ["reservoir"], [100, 629], [0], **options)
-    for group in make_groups(cells):
+    weighted = make_cells("label-noise", ["noisy-digits"], ["gmc"], [100], [0], **options)
+    for group in make_groups(cells + weighted):
         assert runner.run_group(group, tmp_path, None)
-    part, everything = ResultsFile(tmp_path / "label-noise.csv").rows()
+    part, everything, matched = ResultsFile(tmp_path / "label-noise.csv").rows()
+    assert part["wrong_weight"] == ""
+    assert 0 < float(matched["wrong_weight"]) < float(matched["wrong_labels"]) < 0.5
     assert 0 < float(part["wrong_labels"]) < 0.5
     stream = runner.open_for(cells[0], None)
     inputs = stacked(stream.benchmark.train_stream)[0]

@@ -41,6 +41,8 @@ def test_table_has_differences_intervals_and_seconds_best_first():
 def test_wrong_labels_are_told_where_there_are_some():
     body = lines_of(rivals.comparison(made_up("label-noise", wrong_labels=0.25)))[2:]
     assert body[1][1] == "0.500 (25% wrong)"
+    weighted = made_up("label-noise", wrong_labels=0.25, wrong_weight=0.125)
+    assert lines_of(rivals.comparison(weighted))[3][1] == "0.500 (25% wrong, 12% by weight)"
 
 
 def test_page_has_the_experiments_with_rows(tmp_path):
