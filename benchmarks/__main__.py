@@ -23,6 +23,7 @@ COMMANDS = {
     "run": "commands.run",
     "figures": "commands.figures",
     "claims": "commands.claims",
+    "compare": "commands.compare",
     "superseded": "commands.superseded",
     "show-memory": "commands.show_memory",
     "show-choice": "commands.show_choice",

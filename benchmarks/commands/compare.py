@@ -1,0 +1,70 @@
+"""Compare two memories of an experiment: differences in accuracy, paired by seed.
+
+    python -m benchmarks compare rivals gmc herding
+    python -m benchmarks compare imbalanced gmc-balanced cbrs --results results
+
+A line for each stream and memory size that both have rows of, in the same setting: the mean
+accuracies, the first minus the second with half its 95 % confidence interval, the p value of a
+paired t-test over the seeds (not corrected for the number of lines), and the number of seeds.
+Nothing is trained, torch is not imported.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+from benchmarks import UsageError
+from benchmarks.grid.experiments import EXPERIMENTS
+from benchmarks.grid.methods import METHODS
+from benchmarks.grid.rows import PUBLISHED, ResultsFile
+from benchmarks.options import folder
+from benchmarks.report.averages import Row, frame_of, streams, usual
+from benchmarks.report.contrasts import PLACE, paired, tested
+from benchmarks.report.pages import table
+from benchmarks.streams.registry import title_of
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of ``python -m benchmarks compare``."""
+    parser.add_argument("experiment", choices=EXPERIMENTS, metavar="EXPERIMENT")
+    for name, which in (("method", "first"), ("other", "second")):
+        parser.add_argument(name, choices=METHODS, metavar=name.upper(), help=f"the {which} memory")
+    parser.add_argument("--results", type=folder, default=PUBLISHED, help="folder of the CSV files")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the table."""
+    rows = ResultsFile(args.results / f"{args.experiment}.csv").rows()
+    header = ["stream", "exemplars", *(METHODS[name].label for name in (args.method, args.other))]
+    body = lines(rows, args.method, args.other) if rows else []
+    if not body:
+        raise UsageError(
+            f"{args.experiment} has no rows of {args.method} and {args.other} "
+            "with the same stream, memory size, seed and training"
+        )
+    print(table([*header, "difference", "p", "seeds"], body))
+    return 0
+
+
+def lines(rows: Sequence[Row], method: str, other: str) -> list[list[str]]:
+    """What the table says of each stream and memory size."""
+    frame = usual(frame_of(rows))
+    pairs = paired(*(frame[frame["method"] == name] for name in (method, other)))
+    means = pairs.groupby(PLACE)[["accuracy", "accuracy_other"]].mean()
+    found = tested(pairs).join(means).reset_index()
+    body = []
+    for stream in streams(rows):
+        for _, place in found[found["stream"] == stream].iterrows():
+            several = place["count"] > 1
+            body.append(
+                [
+                    title_of(stream),
+                    str(place["memory_size"]),
+                    *(f"{place[column]:.3f}" for column in means),
+                    f"{place['mean']:+.3f}" + (f" ± {place['half']:.3f}" if several else ""),
+                    f"{place['p']:.2g}" if several else "",
+                    str(place["count"]),
+                ]
+            )
+    return body

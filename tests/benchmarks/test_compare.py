@@ -1,0 +1,46 @@
+"""Two memories of an experiment, paired by seed, from the command line."""
+
+import pytest
+from benchmark_rows import rows_for
+from scipy import stats
+
+from benchmarks.__main__ import main
+from benchmarks.grid.rows import write_rows
+
+
+def made_up():
+    """Gains of .1, .2 and .3 over the reservoir, and one seed without a partner."""
+    rows = rows_for("rivals", streams=["digits"], methods=["gmc", "reservoir"], seeds=range(3))
+    for row in rows:
+        row["accuracy"] = 0.5 + 0.1 * (row["seed"] + 1) * (row["method"] == "gmc")
+    lonely = rows_for("rivals", streams=["digits"], methods=["gmc"], sizes=[100], seeds=[3])
+    return rows + lonely
+
+
+def test_differences_are_paired_by_seed(tmp_path, capsys):
+    write_rows(tmp_path / "rivals.csv", made_up())
+    assert main(["compare", "rivals", "gmc", "reservoir", "--results", str(tmp_path)]) == 0
+    header, _, *body = (
+        [cell.strip() for cell in line.split("|")[1:-1]]
+        for line in capsys.readouterr().out.splitlines()
+    )
+    assert header[2:4] == ["GMC (default)", "reservoir"]
+    half = stats.t.ppf(0.975, 2) * 0.1 / 3**0.5
+    p = stats.ttest_1samp([0.1, 0.2, 0.3], 0).pvalue
+    expected = ["0.700", "0.500", f"+0.200 ± {half:.3f}", f"{p:.2g}", "3"]
+    assert [line[1] for line in body] == ["100", "1000"]
+    assert [line[2:] for line in body] == [expected] * 2
+
+
+def test_one_seed_has_no_interval(tmp_path, capsys):
+    write_rows(tmp_path / "rivals.csv", [row for row in made_up() if row["seed"] == 0])
+    assert main(["compare", "rivals", "reservoir", "gmc", "--results", str(tmp_path)]) == 0
+    assert "| -0.100     |   | 1     |" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("rows", [made_up(), None], ids=["other methods", "no file"])
+def test_without_pairs_it_says_so(tmp_path, capsys, rows):
+    if rows:
+        write_rows(tmp_path / "rivals.csv", rows)
+    assert main(["compare", "rivals", "gmc", "herding", "--results", str(tmp_path)]) == 2
+    assert "has no rows of gmc and herding" in capsys.readouterr().err
