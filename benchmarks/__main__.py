@@ -25,6 +25,7 @@ COMMANDS = {
     "claims": "commands.claims",
     "compare": "commands.compare",
     "superseded": "commands.superseded",
+    "hardness": "commands.hardness",
     "show-memory": "commands.show_memory",
     "show-choice": "commands.show_choice",
     "report": "commands.report",
