@@ -73,33 +73,36 @@ def bilevel(features: Tensor, targets: Tensor, weights: Tensor, size: int, ridge
     With θ(w) the minimiser of ``Σ wᵢ ||θᵀφᵢ − yᵢ||² + ridge·||θ||²`` and H half its Hessian, the
     derivative of the outer loss ``Σ cᵢ ||θᵀφᵢ − yᵢ||²`` for the weight of k is ``−2 sₖᵀ rₖ``, where
     rᵢ are the errors ``θᵀφᵢ − yᵢ`` and ``sₖ = (Σ cᵢ rᵢ φᵢᵀ) H⁻¹ φₖ``. A pick changes H by φφᵀ, and
-    therefore H⁻¹, all r and all s by matrices of rank 1 or 2 (Sherman and Morrison), for which two
-    products of the features with a vector suffice.
+    therefore H⁻¹, all r and all s by matrices of rank 1 or 2 (Sherman and Morrison); three products
+    of the features with a vector suffice for that.
 
     :param features: φ, N×F.
     :param targets: y, N×C.
     :param weights: c, N.
     """
     wide = widest(features.device)
-    weighted = (features * weights[:, None]).T
-    squares = (weighted @ features).to(wide)
-    inverse = torch.eye(features.shape[1], dtype=wide, device=features.device) / ridge
+    steps = features.new_zeros(size, features.shape[1], dtype=wide)
+
+    def solved(vector: Tensor, count: int) -> Tensor:
+        """H⁻¹ times a vector, after some picks: H⁻¹ = 1/ridge − Σ stepsᵢ stepsᵢᵀ."""
+        return vector / ridge - (steps[:count] @ vector) @ steps[:count]
+
     errors = -targets.to(wide)
-    slopes = -(features @ (weighted @ targets)).to(wide) / ridge
+    slopes = -(features @ (features.T @ (weights[:, None] * targets))).to(wide) / ridge
     picks: list[int] = []
-    for _ in range(size):
+    for count in range(size):
         scores = (slopes * errors).sum(dim=1)
         scores[picks] = -torch.inf
         pick = int(scores.argmax())
         picks.append(pick)
         feature = features[pick].to(wide)
-        step = inverse @ feature
+        step = solved(feature, count)
         scale = 1 / (1 + feature @ step)
-        inverse.addr_(scale * step, step, alpha=-1)
-        back = inverse @ (squares @ step)
-        # One by one: a product with two columns takes five times as long as one with a vector.
-        along, across = ((features @ v.to(features)).to(wide) for v in (step, back))
+        steps[count] = scale.sqrt() * step
+        along = features @ step.to(features)
+        back = solved((features.T @ (weights * along)).to(wide), count + 1)
+        across = (features @ back.to(features)).to(wide)
         change, old_slope = -scale * errors[pick], scale * slopes[pick]
-        errors += torch.outer(along, change)
-        slopes += torch.outer(across, change) - torch.outer(along, old_slope)
+        errors += torch.outer(along.to(wide), change)
+        slopes += torch.outer(across, change) - torch.outer(along.to(wide), old_slope)
     return torch.tensor(picks)
