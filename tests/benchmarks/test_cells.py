@@ -212,5 +212,5 @@ def test_rivals_meet_on_four_streams(experiment):
         "digits": (*tables, {10 if replayed else 200}),
         "sorted-electricity": (*tables, {10 if replayed else 200}),
         "split-fashion-mnist": (*images, {3 if replayed else 200}),
-        "imbalanced-mnist": (*images, {20 if replayed else 200}),
+        "imbalanced-mnist": (*images, {5 if replayed else 200}),
     }
