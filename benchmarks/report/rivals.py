@@ -22,6 +22,9 @@ from benchmarks.report.pages import table
 from benchmarks.report.plots import Style, label_of, panels, style_of
 from benchmarks.streams.registry import title_of
 
+FAR = -0.1
+"""Further behind the reservoir than this, a mean is written instead of drawn."""
+
 
 def markdown(results: Path) -> str:
     """A table for each experiment that compares many memories, from whatever rows there are."""
@@ -47,9 +50,14 @@ def comparison(rows: Sequence[Row]) -> str:
             own = groups.get((variant, *place))
             line.append("" if own is None else text_of(own, gaps.get((variant, *place)), noisy))
         times = seconds(frame, variant)
-        took = " / ".join(f"{times[name]:.2g}" if name in times else "–" for name in names)
+        took = " / ".join(short(times[name]) if name in times else "–" for name in names)
         body.append([*line, took])
     return table(header, body, aligned=False)
+
+
+def short(seconds: float) -> str:
+    """Two digits, or whole seconds."""
+    return f"{seconds:.0f}" if seconds >= 100 else f"{seconds:.2g}"
 
 
 def settings(rows: Sequence[Row]) -> str:
@@ -111,7 +119,8 @@ def seconds(frame: Frame, variant: str) -> Any:
 def draw(rows: Sequence[Row]) -> Any:
     """A panel of differences for each stream, with a mark for each memory size, and one of times.
 
-    The larger the memory, the larger and darker its mark.
+    The larger the memory, the larger and darker its mark. What is further behind than ``FAR`` is a
+    number at the edge instead of stretching the axis.
     """
     frame, names = usual(frame_of(rows)), streams(rows)
     gaps = gaps_to_reference(frame)
@@ -119,11 +128,17 @@ def draw(rows: Sequence[Row]) -> Any:
     figure, axes = panels(len(names) + 1, y_label="", columns=len(names) + 1)
     for axis, stream in zip(axes, names, strict=False):
         places = places_of(frame, stream)
-        for number, place in enumerate(places):
-            shift = 0.24 * (number - (len(places) - 1) / 2)
-            for height, variant in enumerate(variants):
-                if (gap := gaps.get((variant, *place))) is not None:
+        for height, variant in enumerate(variants):
+            far = []
+            for number, place in enumerate(places):
+                gap = gaps.get((variant, *place))
+                if gap is not None and gap["mean"] > FAR:
+                    shift = 0.24 * (number - (len(places) - 1) / 2)
                     mark(axis, gap, height - shift, variant, (number + 1) / len(places))
+                elif gap is not None:
+                    far.append(f"{gap['mean']:+.2f}")
+            write_at_edge(axis, far, height)
+        limit(axis, [gap["mean"] for (_, name, _), gap in gaps.items() if name == stream])
         axis.axvline(0, color="black", linewidth=1.2)
         sizes = ", ".join(str(size) for _, size in places)
         text = training(frame[frame["stream"] == stream])
@@ -148,6 +163,22 @@ def draw(rows: Sequence[Row]) -> Any:
 def spread_of(look: Style) -> dict[str, Any]:
     """How times of one memory on several streams look."""
     return {"color": look.color, "markersize": 5, "linewidth": 0.7}
+
+
+def limit(axis: Any, means: Sequence[float]) -> None:
+    """Let the means that are not far behind fill the axis."""
+    near = [0.0, *(mean for mean in means if mean > FAR)]
+    low, high = min(near), max(near)
+    room = max(high - low, 0.02)
+    axis.set_xlim(low - 0.45 * room, high + 0.2 * room)
+
+
+def write_at_edge(axis: Any, values: Sequence[str], height: float) -> None:
+    """Values that are too far left for the axis."""
+    if values:
+        where = {"transform": axis.get_yaxis_transform(), "va": "center", "zorder": 30}
+        paper = {"facecolor": "white", "edgecolor": "none", "pad": 0.5}
+        axis.text(0.01, height, f"◂ {', '.join(values)}", fontsize=8, bbox=paper, **where)
 
 
 def mark(axis: Any, gap: Any, height: float, variant: str, part: float) -> None:

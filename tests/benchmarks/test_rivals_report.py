@@ -68,6 +68,23 @@ def test_figure_has_a_mark_for_each_difference_and_the_times(tmp_path):
     assert len(figures.draw("rivals", made_up(), tmp_path)) == 2
 
 
+def test_what_is_far_behind_is_written_and_does_not_stretch_the_axis():
+    rows = made_up()
+    for row in rows:
+        if row["method"] == "grand":
+            row["accuracy"] = "0.3" if row["memory_size"] == "50" else "0.45"
+    axis = rivals.draw(rows).axes[0]
+    assert [text.get_text() for text in axis.texts] == ["◂ -0.20"]
+    assert -0.2 < axis.get_xlim()[0] < -0.05 and axis.get_xlim()[1] > 0.11
+    middles = [bars.lines[0].get_xdata()[0] for bars in axis.containers]
+    assert sorted(middles) == pytest.approx([-0.05, 0.11, 0.11])
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(0.0123, "0.012"), (12.3, "12"), (212.3, "212")])
+def test_seconds_have_two_digits_or_are_whole(seconds, text):
+    assert rivals.short(seconds) == text
+
+
 def test_each_stream_has_its_own_largest_memory_seconds_and_setting():
     small, large = made_up(), made_up()
     for row in large:
