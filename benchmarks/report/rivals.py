@@ -171,6 +171,7 @@ def limit(axis: Any, means: Sequence[float]) -> None:
     low, high = min(near), max(near)
     room = max(high - low, 0.02)
     axis.set_xlim(low - 0.45 * room, high + 0.2 * room)
+    axis.locator_params(axis="x", nbins=5)
 
 
 def write_at_edge(axis: Any, values: Sequence[str], height: float) -> None:
