@@ -70,8 +70,10 @@ def settings(rows: Sequence[Row]) -> str:
 
 def training(own: Frame) -> str:
     """Seeds of a stream's rows, and what is unlike the paper's training."""
-    seeds = own["seed"].nunique()
-    return ", ".join([f"{seeds} seed{'s' if seeds > 1 else ''}", *setting_text(own.iloc[0])])
+    counts = own.groupby(["variant", "memory_size"])["seed"].nunique()
+    least, most = counts.min(), counts.max()
+    seeds = f"{least} to {most}" if least < most else f"{most}"
+    return ", ".join([f"{seeds} seed{'s' if most > 1 else ''}", *setting_text(own.iloc[0])])
 
 
 def text_of(own: Frame, gap: Any, noisy: bool) -> str:

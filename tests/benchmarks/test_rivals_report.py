@@ -56,6 +56,9 @@ def test_single_seeds_have_no_interval():
     rows = [row for row in made_up() if row["seed"] == "0"]
     assert lines_of(rivals.comparison(rows))[2][1] == "+0.100"
     rivals.draw(rows)
+    assert rivals.settings(rows).endswith(": 1 seed.")
+    some = [row for row in made_up() if row["seed"] == "0" or row["method"] == "gmc"]
+    assert rivals.settings(some).endswith(": 1 to 3 seeds.")
 
 
 def test_figure_has_a_mark_for_each_difference_and_the_times(tmp_path):
