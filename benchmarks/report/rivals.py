@@ -7,6 +7,7 @@ count it whole each.
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -143,7 +144,7 @@ def draw(rows: Sequence[Row]) -> Any:
         limit(axis, [gap["mean"] for (_, name, _), gap in gaps.items() if name == stream])
         axis.axvline(0, color="black", linewidth=1.2)
         sizes = ", ".join(str(size) for _, size in places)
-        text = training(frame[frame["stream"] == stream])
+        text = textwrap.fill(training(frame[frame["stream"] == stream]), 36)
         axis.set_title(f"{title_of(stream)}\n{sizes} exemplars\n{text}", fontsize=10)
         axis.set_xlabel("difference to reservoir")
     for height, variant in enumerate(variants):
