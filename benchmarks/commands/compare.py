@@ -3,9 +3,10 @@
     python -m benchmarks compare rivals gmc herding
     python -m benchmarks compare imbalanced gmc-balanced cbrs --results results
 
-A line for each stream and memory size that both have rows of, in the same setting: the mean
-accuracies, the first minus the second with half its 95 % confidence interval, the p value of a
-paired t-test over the seeds (not corrected for the number of lines), and the number of seeds.
+A line for each stream and memory size that both have rows of, in the same setting and with the
+paper's options (other numbers of draws, say, are left out): the mean accuracies, the first minus the
+second with half its 95 % confidence interval, the p value of a paired t-test over the seeds (not
+corrected for the number of lines), and the number of seeds.
 Nothing is trained, torch is not imported.
 """
 
@@ -20,7 +21,7 @@ from benchmarks.grid.methods import METHODS
 from benchmarks.grid.rows import PUBLISHED, ResultsFile
 from benchmarks.options import folder
 from benchmarks.report.averages import Row, frame_of, streams, usual
-from benchmarks.report.contrasts import PLACE, paired, tested
+from benchmarks.report.contrasts import PLACE, gap_text, paired, tested
 from benchmarks.report.pages import table
 from benchmarks.streams.registry import title_of
 
@@ -50,20 +51,19 @@ def run(args: argparse.Namespace) -> int:
 def lines(rows: Sequence[Row], method: str, other: str) -> list[list[str]]:
     """What the table says of each stream and memory size."""
     frame = usual(frame_of(rows))
-    pairs = paired(*(frame[frame["method"] == name] for name in (method, other)))
+    pairs = paired(*(frame[frame["variant"] == name] for name in (method, other)))
     means = pairs.groupby(PLACE)[["accuracy", "accuracy_other"]].mean()
     found = tested(pairs).join(means).reset_index()
     body = []
     for stream in streams(rows):
         for _, place in found[found["stream"] == stream].iterrows():
-            several = place["count"] > 1
             body.append(
                 [
                     title_of(stream),
                     str(place["memory_size"]),
                     *(f"{place[column]:.3f}" for column in means),
-                    f"{place['mean']:+.3f}" + (f" ± {place['half']:.3f}" if several else ""),
-                    f"{place['p']:.2g}" if several else "",
+                    gap_text(place),
+                    f"{place['p']:.2g}" if place["count"] > 1 else "",
                     str(place["count"]),
                 ]
             )

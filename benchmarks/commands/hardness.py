@@ -14,12 +14,14 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from benchmarks import UsageError
 from benchmarks.grid.methods import METHODS
 from benchmarks.options import add_data_root, fraction, natural, positive
 from benchmarks.report.pages import table
 from benchmarks.streams.registry import STREAMS, title_of
 
 METHODS_SHOWN = ("reservoir", "gmc", "giga", "herding", "bilevel", "k-center", "grand")
+FOLDS = 5
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -74,7 +76,8 @@ def measured(name: str, args: argparse.Namespace) -> tuple[float, dict[tuple[str
             levels[own] = float(hard.mean()), dict(zip(keys, hard, strict=True))
         selected = select(group.cells, stream)
         for cell in group.cells:
-            memory = selected[cell.key()].memories[max(selected[cell.key()].memories)]
+            chosen = selected[cell.key()]
+            memory = chosen.memories[chosen.steps[-1]]
             pairs = zip(memory.inputs.numpy(), memory.labels.numpy(), strict=True)
             mean = float(np.mean([levels[own][1][key(*pair)] for pair in pairs]))
             found.setdefault((cell.method, cell.memory_size), []).append(mean)
@@ -83,14 +86,16 @@ def measured(name: str, args: argparse.Namespace) -> tuple[float, dict[tuple[str
 
 
 def hardness(inputs: Any, labels: Any) -> Any:
-    """One minus the probability of each example's label by a forest that has not seen it: N."""
+    """One minus the probability of each label by a forest that has not seen it: N×F, N → N."""
     import numpy as np
     from sklearn.ensemble import RandomForestClassifier
     from sklearn.model_selection import StratifiedKFold, cross_val_predict
 
     forest = RandomForestClassifier(random_state=0)
     places = np.unique(labels, return_inverse=True)[1]
-    folds = StratifiedKFold(shuffle=True, random_state=0)  # streams are sorted
+    if np.bincount(places).min() < FOLDS:
+        raise UsageError(f"a class has fewer than {FOLDS} examples: take more of the stream")
+    folds = StratifiedKFold(FOLDS, shuffle=True, random_state=0)  # streams are sorted
     sure = cross_val_predict(forest, inputs, places, cv=folds, method="predict_proba")
     return 1 - sure[np.arange(len(labels)), places]
 

@@ -118,6 +118,11 @@ def tested(pairs: Frame, by: Sequence[str] = PLACE) -> Frame:
     )
 
 
+def gap_text(gap: Frame) -> str:
+    """A line of :func:`tested` as text: the mean and, of several seeds, half its interval."""
+    return f"{gap['mean']:+.3f}" + (f" ± {gap['half']:.3f}" if gap["count"] > 1 else "")
+
+
 def corrected(p: Frame) -> Frame:
     """Holm's correction of the p values of one family."""
     ordered = p.sort_values()

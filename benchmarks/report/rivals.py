@@ -18,7 +18,7 @@ import pandas as pd
 from benchmarks.grid.experiments import EXPERIMENTS
 from benchmarks.grid.rows import ResultsFile
 from benchmarks.report.averages import Frame, Row, frame_of, setting_text, streams, usual
-from benchmarks.report.contrasts import to_reference
+from benchmarks.report.contrasts import gap_text, to_reference
 from benchmarks.report.pages import table
 from benchmarks.report.plots import Style, label_of, panels, style_of
 from benchmarks.streams.registry import title_of
@@ -51,12 +51,12 @@ def comparison(rows: Sequence[Row]) -> str:
             own = groups.get((variant, *place))
             line.append("" if own is None else text_of(own, gaps.get((variant, *place)), noisy))
         times = seconds(frame, variant)
-        took = " / ".join(short(times[name]) if name in times else "–" for name in names)
+        took = " / ".join(seconds_text(times[name]) if name in times else "–" for name in names)
         body.append([*line, took])
     return table(header, body, aligned=False)
 
 
-def short(seconds: float) -> str:
+def seconds_text(seconds: float) -> str:
     """Two digits, or whole seconds."""
     return f"{seconds:.0f}" if seconds >= 100 else f"{seconds:.2g}"
 
@@ -79,9 +79,7 @@ def training(own: Frame) -> str:
 
 def text_of(own: Frame, gap: Any, noisy: bool) -> str:
     """The accuracy of the reference, the difference of the others; wrong labels if there are."""
-    text = f"{own['accuracy'].mean():.3f}"
-    if gap is not None:
-        text = f"{gap['mean']:+.3f}" + (f" ± {gap['half']:.3f}" if gap["count"] > 1 else "")
+    text = f"{own['accuracy'].mean():.3f}" if gap is None else gap_text(gap)
     return f"{text} ({wrong_text(own)})" if noisy else text
 
 

@@ -38,6 +38,16 @@ def test_one_seed_has_no_interval(tmp_path, capsys):
     assert "| -0.100     |   | 1     |" in capsys.readouterr().out
 
 
+def test_rows_of_other_options_are_left_out(tmp_path, capsys):
+    methods = ["gmc-last-layer", "reservoir"]
+    rows = rows_for("local", streams=["digits"], methods=methods, sizes=[100], seeds=[0])
+    write_rows(tmp_path / "local.csv", [*rows, {**rows[0], "draws": 16, "accuracy": 0.9}])
+    assert (
+        main(["compare", "local", "gmc-last-layer", "reservoir", "--results", str(tmp_path)]) == 0
+    )
+    assert "0.9" not in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("rows", [made_up(), None], ids=["other methods", "no file"])
 def test_without_pairs_it_says_so(tmp_path, capsys, rows):
     if rows:

@@ -18,6 +18,11 @@ def test_wrong_labels_are_hard_and_the_middle_of_a_class_is_not():
     assert found[wrong].min() > 0.8 and found[~wrong].mean() < 0.1
 
 
+def test_too_little_of_a_stream_is_refused(capsys):
+    assert main(["hardness", "--streams", "digits", "--train-fraction", "0.01"]) == 2
+    assert "take more of the stream" in capsys.readouterr().err
+
+
 def test_a_memory_of_everything_is_as_hard_as_the_stream(capsys):
     options = [
         "--streams",

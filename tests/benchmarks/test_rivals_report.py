@@ -85,7 +85,7 @@ def test_what_is_far_behind_is_written_and_does_not_stretch_the_axis():
 
 @pytest.mark.parametrize(("seconds", "text"), [(0.0123, "0.012"), (12.3, "12"), (212.3, "212")])
 def test_seconds_have_two_digits_or_are_whole(seconds, text):
-    assert rivals.short(seconds) == text
+    assert rivals.seconds_text(seconds) == text
 
 
 def test_each_stream_has_its_own_largest_memory_seconds_and_setting():
