@@ -4,9 +4,9 @@
     python -m benchmarks compare imbalanced gmc-balanced cbrs --results results
 
 A line for each stream and memory size that both have rows of, in the same setting and with the
-paper's options (other numbers of draws, say, are left out): the mean accuracies, the first minus the
-second with half its 95 % confidence interval, the p value of a paired t-test over the seeds (not
-corrected for the number of lines), and the number of seeds.
+paper's options (other numbers of draws, say, are left out): the mean accuracies, the first minus
+the second with half its 95 % confidence interval, the p value of a paired t-test over the seeds
+(not corrected for the number of lines), and the number of seeds.
 Nothing is trained, torch is not imported.
 """
 
