@@ -26,6 +26,7 @@ COMMANDS = {
     "compare": "commands.compare",
     "superseded": "commands.superseded",
     "hardness": "commands.hardness",
+    "unseen-draws": "commands.unseen_draws",
     "show-memory": "commands.show_memory",
     "show-choice": "commands.show_choice",
     "report": "commands.report",
