@@ -167,6 +167,25 @@ def test_costs_of_an_update_are_those_of_its_rows():
         assert f"{cells} {row.epochs:.1f} |" in text
 
 
+def test_accuracies_by_draws_are_those_of_their_rows():
+    text = (ROOT / "docs/guide/choices.md").read_text()
+    rows = pd.read_csv(PUBLISHED / "draws.csv")
+    rows = rows[rows["dim"] == 0]
+    pages = {
+        "digits": "digits",
+        "Electricity": "sorted-electricity",
+        "Covertype": "sorted-covertype",
+    }
+    lines = re.findall(r"\| (\w+).* \| ([\d,]+) \| \d+((?: \| \.\d{3}){4}) \|", text)
+    assert len(lines) == 6
+    for name, size, shown in lines:
+        own = rows[
+            (rows["stream"] == pages[name]) & (rows["memory_size"] == int(size.replace(",", "")))
+        ]
+        means = own.groupby("draws")["accuracy"].mean()
+        assert shown.split(" | ")[1:] == [f"{means[s]:.3f}"[1:] for s in (0, 4, 16, 64)]
+
+
 @pytest.mark.parametrize("script", ["sorted_tabular", "split_fashion_mnist", "split_cifar10"])
 def test_example_scripts_are_short(script):
     lines = (ROOT / "benchmarks" / f"{script}.py").read_text().count("\n")

@@ -140,6 +140,7 @@ BEYOND = (
                 ("s = 16, fast", "gdumb", {"draws": "16", "mode": "fast"}),
                 ("s = 39, fast", "gdumb", {"draws": "39", "mode": "fast"}),
                 ("s = 16, replay", "replay", {"draws": "16"}),
+                ("s = 64, replay", "replay", {"draws": "64"}),
             )
         ),
     ),
