@@ -3,10 +3,11 @@
     python -m benchmarks compare rivals gmc herding
     python -m benchmarks compare imbalanced gmc-balanced cbrs --results results
 
-A line for each stream and memory size that both have rows of, in the same setting and with the
-paper's options (other numbers of draws, say, are left out): the mean accuracies, the first minus
-the second with half its 95 % confidence interval, the p value of a paired t-test over the seeds
-(not corrected for the number of lines), and the number of seeds.
+A line for each stream and memory size that both have rows of, in the setting that has most pairs,
+named where it is not the paper's, and with the paper's options (other numbers of draws, say, are
+left out): the mean accuracies, the first minus the second with half its 95 % confidence interval,
+the p value of a paired t-test over the seeds (not corrected for the number of lines), and the
+number of seeds.
 Nothing is trained, torch is not imported.
 """
 
@@ -20,7 +21,7 @@ from benchmarks.grid.experiments import EXPERIMENTS
 from benchmarks.grid.methods import METHODS
 from benchmarks.grid.rows import PUBLISHED, ResultsFile
 from benchmarks.options import folder
-from benchmarks.report.averages import Row, frame_of, streams, usual
+from benchmarks.report.averages import Row, frame_of, setting_text, streams, usual
 from benchmarks.report.contrasts import PLACE, gap_text, paired, tested
 from benchmarks.report.pages import table
 from benchmarks.streams.registry import title_of
@@ -50,16 +51,17 @@ def run(args: argparse.Namespace) -> int:
 
 def lines(rows: Sequence[Row], method: str, other: str) -> list[list[str]]:
     """What the table says of each stream and memory size."""
-    frame = usual(frame_of(rows))
-    pairs = paired(*(frame[frame["variant"] == name] for name in (method, other)))
+    frame = frame_of(rows)
+    pairs = usual(paired(*(frame[frame["variant"] == name] for name in (method, other))))
     means = pairs.groupby(PLACE)[["accuracy", "accuracy_other"]].mean()
     found = tested(pairs).join(means).reset_index()
     body = []
     for stream in streams(rows):
         for _, place in found[found["stream"] == stream].iterrows():
+            trained = pairs[pairs["stream"] == stream].iloc[0]
             body.append(
                 [
-                    title_of(stream),
+                    ", ".join([title_of(stream), *setting_text(trained)]),
                     str(place["memory_size"]),
                     *(f"{place[column]:.3f}" for column in means),
                     gap_text(place),

@@ -48,6 +48,18 @@ def test_rows_of_other_options_are_left_out(tmp_path, capsys):
     assert "0.9" not in capsys.readouterr().out
 
 
+def test_the_setting_of_the_pairs_counts_and_is_named(tmp_path, capsys):
+    grid = {"streams": ["digits"], "sizes": [100], "seeds": [0]}
+    whole = rows_for("gdumb", methods=["gmc", "reservoir"], **grid)
+    thin = rows_for("gdumb", methods=["gmc-projection", "reservoir"], **grid)
+    write_rows(tmp_path / "gdumb.csv", [*whole, *({**r, "train_fraction": 0.1} for r in thin)])
+    options = ["--results", str(tmp_path)]
+    assert main(["compare", "gdumb", "gmc-projection", "reservoir", *options]) == 0
+    assert "a tenth of the stream | 100 " in capsys.readouterr().out
+    assert main(["compare", "gdumb", "gmc", "reservoir", *options]) == 0
+    assert "tenth" not in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("rows", [made_up(), None], ids=["other methods", "no file"])
 def test_without_pairs_it_says_so(tmp_path, capsys, rows):
     if rows:
