@@ -57,30 +57,24 @@ def measured(name: str, args: argparse.Namespace) -> tuple[float, dict[tuple[str
     """How hard a stream is, and by method and size the exemplars of its memories."""
     import numpy as np
 
-    from benchmarks.grid.cells import make_cells, make_groups
-    from benchmarks.grid.runner import open_for
-    from benchmarks.grid.selection import select
+    from benchmarks.grid.cells import make_cells
+    from benchmarks.grid.runner import final_memories, stream_seed
     from benchmarks.streams.assembly import stacked
 
     found: dict[tuple[str, int], list[float]] = {}
     levels: dict[int, tuple[float, Any]] = {}
     options = {"train_fraction": args.train_fraction}
     cells = make_cells("rivals", [name], args.methods, args.memory_sizes, args.seeds, **options)
-    for group in make_groups(cells):
-        stream = open_for(group.cells[0], args.data_root)
-        own = group.cells[0].seed if STREAMS[name].seeded else 0
+    for cell, stream, memory in final_memories(cells, args.data_root):
+        own = stream_seed(cell)
         if own not in levels:
             inputs, labels = (part.numpy() for part in stacked(stream.benchmark.train_stream))
             hard = hardness(inputs.reshape(len(inputs), -1), labels)
             keys = (key(*pair) for pair in zip(inputs, labels, strict=True))
             levels[own] = float(hard.mean()), dict(zip(keys, hard, strict=True))
-        selected = select(group.cells, stream)
-        for cell in group.cells:
-            chosen = selected[cell.key()]
-            memory = chosen.memories[chosen.steps[-1]]
-            pairs = zip(memory.inputs.numpy(), memory.labels.numpy(), strict=True)
-            mean = float(np.mean([levels[own][1][key(*pair)] for pair in pairs]))
-            found.setdefault((cell.method, cell.memory_size), []).append(mean)
+        pairs = zip(memory.inputs.numpy(), memory.labels.numpy(), strict=True)
+        mean = float(np.mean([levels[own][1][key(*pair)] for pair in pairs]))
+        found.setdefault((cell.method, cell.memory_size), []).append(mean)
     everything = float(np.mean([mean for mean, _ in levels.values()]))
     return everything, {place: f"{np.mean(means):.3f}" for place, means in found.items()}
 

@@ -44,11 +44,11 @@ def add_arguments(
 
 def opened(args: argparse.Namespace, method: str) -> tuple[Cell, Any]:
     """The cell that the options ask for, and its stream."""
-    from benchmarks.streams.opening import open_stream
+    from benchmarks.grid.runner import open_for
 
     what = ([args.stream], [method], [args.memory_size], [args.seed])
     (cell,) = make_cells("gdumb", *what, train_fraction=args.train_fraction)
-    return cell, open_stream(args.stream, args.data_root, args.train_fraction)
+    return cell, open_for(cell, args.data_root)
 
 
 def selected(args: argparse.Namespace, method: str) -> tuple[Cell, Any, Any]:

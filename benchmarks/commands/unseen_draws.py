@@ -56,32 +56,26 @@ def run(args: argparse.Namespace) -> int:
 
 def measured(name: str, args: argparse.Namespace) -> dict[tuple[int, str], Found]:
     """By size and memory: the residual at its own draws and at others, and its effective size."""
-    from benchmarks.grid.cells import make_cells, make_groups
-    from benchmarks.grid.runner import open_for
-    from benchmarks.grid.selection import select
+    from benchmarks.grid.cells import make_cells
+    from benchmarks.grid.runner import final_memories, stream_seed
 
     def cells_of(methods: Sequence[str], **options: Any) -> list[Cell]:
         grid = ("gdumb", [name], methods, args.memory_sizes, args.seeds)
         return make_cells(*grid, train_fraction=args.train_fraction, **options)
 
     cells = cells_of(AS_THEY_COME)
-    for draws in args.draws:
+    for draws in dict.fromkeys(args.draws):
         cells += cells_of(["gmc-last-layer"], draws=draws)
     labels = [_label(cell) for cell in cells if cell.memory_size == args.memory_sizes[0]]
     found: dict[tuple[int, str], list[Found]] = {
         (size, label): [] for size in args.memory_sizes for label in labels
     }
     tests: dict[int, UnseenDraws] = {}
-    for group in make_groups(cells):
-        stream = open_for(group.cells[0], args.data_root)
-        own = group.cells[0].seed if STREAMS[name].seeded else 0
+    for cell, stream, memory in final_memories(cells, args.data_root):
+        own = stream_seed(cell)
         if own not in tests:
             tests[own] = UnseenDraws(stream)
-        selected = select(group.cells, stream)
-        for cell in group.cells:
-            chosen = selected[cell.key()]
-            memory = chosen.memories[chosen.steps[-1]]
-            found[cell.memory_size, _label(cell)].append(tests[own](memory))
+        found[cell.memory_size, _label(cell)].append(tests[own](memory))
     return {place: _means(values) for place, values in found.items()}
 
 
@@ -89,13 +83,14 @@ class UnseenDraws:
     """The sum of a stream's gradients at draws that no memory has, to compare memories with."""
 
     def __init__(self, stream: Any) -> None:
+        import torch
+
         from avalanche_gmc import LastLayerEmbedding
-        from benchmarks.streams.assembly import stacked
 
         self._embedding = LastLayerEmbedding(stream.make_model, draws=UNSEEN, seed=SEED)
-        inputs, labels = stacked(stream.benchmark.train_stream)
-        self._number = len(labels)
-        self._sum = self._embedding.embed(inputs, labels).sum()
+        parts = [experience.dataset for experience in stream.benchmark.train_stream]
+        self._number = sum(map(len, parts))
+        self._sum = torch.stack([self._embedding.embed(part).sum() for part in parts]).sum(0)
 
     def __call__(self, memory: Any) -> Found:
         """Residual at the memory's own draws and at these, and the memory's effective size."""

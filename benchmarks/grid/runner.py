@@ -12,7 +12,7 @@ import hashlib
 import platform
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from filelock import FileLock, Timeout
 import avalanche_gmc
 from benchmarks import UsageError
 from benchmarks.grid.buffers import make_buffer
-from benchmarks.grid.cells import Group
+from benchmarks.grid.cells import Group, make_groups
 from benchmarks.grid.experiments import EXPERIMENTS
 from benchmarks.grid.methods import METHODS
 from benchmarks.grid.rows import COLUMNS, Cell, Key, ResultsFile
@@ -37,6 +37,7 @@ from benchmarks.grid.selection import (
     select,
 )
 from benchmarks.grid.training import (
+    Memory,
     PlayedBackBuffer,
     Recipe,
     Stopwatch,
@@ -99,8 +100,24 @@ def run_claimed(group: Group, results: Path, root: Path | None) -> None:
 
 def open_for(cell: Cell, root: Path | None) -> Stream:
     """The stream of a cell."""
-    seed = cell.seed if stream_info(cell.stream).seeded else 0
-    return open_stream(cell.stream, root, cell.train_fraction, seed)
+    return open_stream(cell.stream, root, cell.train_fraction, stream_seed(cell))
+
+
+def stream_seed(cell: Cell) -> int:
+    """What tells apart the streams of a name: 0 where all runs share one."""
+    return cell.seed if stream_info(cell.stream).seeded else 0
+
+
+def final_memories(
+    cells: Sequence[Cell], root: Path | None
+) -> Iterator[tuple[Cell, Stream, Memory]]:
+    """Each cell, its stream, and its memory of the whole stream; nothing is trained or kept."""
+    for group in make_groups(cells):
+        stream = open_for(group.cells[0], root)
+        selected = select(group.cells, stream)
+        for cell in group.cells:
+            found = selected[cell.key()]
+            yield cell, stream, found.memories[found.steps[-1]]
 
 
 def selections(cells: Sequence[Cell], stream: Stream, kept: Path) -> dict[Key, Selected]:
