@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 from avalanche_gmc import CoresetGDumb, CoresetReplay
 from avalanche_gmc.initialization import derive_seed, fresh_draws, seeded
+from benchmarks.grid.idle_taps import drop_idle_taps
 from benchmarks.grid.lean import Lean
 from benchmarks.grid.published import gdumb_training
 from benchmarks.streams.assembly import task_free
@@ -83,11 +84,17 @@ class Recipe:
     precision: str = FLOAT32
     published: str = ""
 
-    def strategy_options(self, index: int) -> dict[str, Any]:
-        """Arguments that GDumb and replay share; ``index`` tells the trainings of a run apart."""
+    def strategy_options(self, index: int, example: Tensor) -> dict[str, Any]:
+        """Arguments that GDumb and replay share.
+
+        :param index: tells the trainings of a run apart.
+        :param example: what the model will be trained on, without a batch axis.
+        """
         # The factory draws the model, because torchvision's ResNet initialises itself otherwise
         # than the reset_parameters() of its layers would.
         (model,) = fresh_draws(self.make_model, 1, derive_seed(self.seed, index))
+        if example.ndim == 3:
+            drop_idle_taps(model, example[None])
         if self.published:
             training = gdumb_training(model, self.learning_rate, self.published)
         else:
@@ -185,7 +192,7 @@ def train(
     :param index: tells the trainings of a run apart.
     :param after_each: called with the model after each experience.
     """
-    options = recipe.strategy_options(index)
+    options = recipe.strategy_options(index, experiences[0].dataset[0][0])
     options["plugins"] += plugins
     factor = recipe.memory_factor
     if paradigm == "gdumb":
