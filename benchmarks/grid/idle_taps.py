@@ -2,8 +2,8 @@
 
 A 3×3 kernel that slides over a map of 1×1 meets the pixel with its middle only; the other eight
 weights meet the zeros of the padding. Of torchvision's ResNet-18 on images of 32×32 that is true of
-seven million weights of eleven. They stay as they were drawn and change no output, but each step
-multiplies by them: without them the same training takes three quarters of the time.
+seven million weights of eleven. They change no output and get no gradient, but each step would
+multiply by them.
 """
 
 from __future__ import annotations
@@ -16,21 +16,27 @@ from torch import Tensor, nn
 
 
 def drop_idle_taps(model: nn.Module, inputs: Tensor) -> None:
-    """Shrink the kernels of a model in place; its outputs for inputs of this size stay the same.
+    """Shrink the kernels of a model in place.
 
-    Weight decay would see a difference, a loss does not.
+    For inputs of this size its outputs stay the same, and so does its training by an optimizer that
+    treats each weight by itself.
 
-    :param inputs: an example of what the model will get, 1×channels×height×width.
+    :param inputs: an example of what the model will get, with a batch axis.
     """
-    for convolution, size in _single_sizes(model, inputs).items():
-        if convolution.padding_mode != "zeros" or isinstance(convolution.padding, str):
+    for layer, size in _single_sizes(model, inputs).items():
+        padding, dilation = layer.padding, layer.dilation
+        if layer.padding_mode != "zeros" or isinstance(padding, str):
             continue
-        spans = [
-            _met(size[axis], *(option[axis] for option in _options(convolution)))
-            for axis in range(2)
-        ]
-        if None not in spans:
-            _cut(convolution, *spans)  # type: ignore[arg-type]
+        axes = zip(size, layer.kernel_size, layer.stride, padding, dilation, strict=True)
+        rows, columns = (_met(*axis) for axis in axes)
+        kept = layer.weight.detach()[:, :, rows, columns]
+        if kept.shape != layer.weight.shape:
+            layer.weight = nn.Parameter(kept.clone(memory_format=torch.channels_last))
+            layer.kernel_size = (kept.shape[2], kept.shape[3])
+            layer.padding = (
+                padding[0] - rows.start * dilation[0],
+                padding[1] - columns.start * dilation[1],
+            )
 
 
 def _single_sizes(model: nn.Module, inputs: Tensor) -> dict[nn.Conv2d, tuple[int, int]]:
@@ -41,6 +47,8 @@ def _single_sizes(model: nn.Module, inputs: Tensor) -> dict[nn.Conv2d, tuple[int
         sizes[layer].add((arguments[0].shape[-2], arguments[0].shape[-1]))
 
     layers = [layer for layer in model.modules() if isinstance(layer, nn.Conv2d)]
+    if not layers:
+        return {}
     hooks = [layer.register_forward_pre_hook(note) for layer in layers]
     was_training = model.training
     model.eval()  # batch normalisation must not learn from this
@@ -54,20 +62,10 @@ def _single_sizes(model: nn.Module, inputs: Tensor) -> dict[nn.Conv2d, tuple[int
     return {layer: found.pop() for layer, found in sizes.items() if len(found) == 1}
 
 
-def _options(convolution: nn.Conv2d) -> tuple[Any, ...]:
-    return (
-        convolution.kernel_size,
-        convolution.stride,
-        convolution.padding,
-        convolution.dilation,
-    )
-
-
-def _met(size: int, kernel: int, stride: int, padding: int, dilation: int) -> slice | None:
+def _met(size: int, kernel: int, stride: int, padding: int, dilation: int) -> slice:
     """The taps of a kernel that meet a pixel, along one axis.
 
-    None if the kernel cannot be cut to them: it meets no pixel, or it would need other zeros before
-    than after them.
+    All of them if none does, or if the kernel would need other zeros before than after the pixels.
     """
     outputs = (size + 2 * padding - dilation * (kernel - 1) - 1) // stride + 1
     met = [
@@ -75,20 +73,7 @@ def _met(size: int, kernel: int, stride: int, padding: int, dilation: int) -> sl
         for tap in range(kernel)
         if any(0 <= o * stride - padding + tap * dilation < size for o in range(outputs))
     ]
-    if not met:
-        return None
-    first, last = met[0], met[-1]
-    cut = padding - first * dilation
-    kept = (size + 2 * cut - dilation * (last - first) - 1) // stride + 1
-    return slice(first, last + 1) if cut >= 0 and kept == outputs else None
-
-
-def _cut(convolution: nn.Conv2d, rows: slice, columns: slice) -> None:
-    kept = convolution.weight.detach()[:, :, rows, columns]
-    if kept.shape == convolution.weight.shape:
-        return
-    kept = kept.clone(memory_format=torch.channels_last)
-    convolution.weight = nn.Parameter(kept)
-    (height, width), (down, right) = _options(convolution)[2:]
-    convolution.kernel_size = (kept.shape[2], kept.shape[3])
-    convolution.padding = (height - rows.start * down, width - columns.start * right)
+    first, last = (met[0], met[-1]) if met else (0, kernel - 1)
+    zeros = padding - first * dilation
+    kept = (size + 2 * zeros - dilation * (last - first) - 1) // stride + 1
+    return slice(first, last + 1) if zeros >= 0 and kept == outputs else slice(0, kernel)

@@ -93,8 +93,7 @@ class Recipe:
         # The factory draws the model, because torchvision's ResNet initialises itself otherwise
         # than the reset_parameters() of its layers would.
         (model,) = fresh_draws(self.make_model, 1, derive_seed(self.seed, index))
-        if example.ndim == 3:
-            drop_idle_taps(model, example[None])
+        drop_idle_taps(model, example[None])
         if self.published:
             training = gdumb_training(model, self.learning_rate, self.published)
         else:

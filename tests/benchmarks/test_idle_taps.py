@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from benchmarks.grid.idle_taps import drop_idle_taps
+from benchmarks.grid.training import Recipe
 from benchmarks.streams.models import cnn, dropout_cnn, mlp, resnet18, small_image_resnet18
 
 
@@ -47,7 +48,13 @@ def test_the_last_stage_of_resnet18_loses_seven_million_weights_and_nothing_else
 
 @pytest.mark.parametrize(
     ("make", "shape"),
-    [(cnn, (1, 28, 28)), (dropout_cnn, (1, 28, 28)), (small_image_resnet18, (3, 32, 32))],
+    [
+        (cnn, (1, 28, 28)),
+        (dropout_cnn, (1, 28, 28)),
+        (small_image_resnet18, (3, 32, 32)),
+        (lambda: mlp(4, 2), (4,)),
+    ],
+    ids=["cnn", "dropout-cnn", "small-resnet18", "mlp"],
 )
 def test_a_model_without_idle_taps_is_left_alone(make, shape):
     model = make()
@@ -92,7 +99,8 @@ def test_a_layer_that_sees_maps_of_two_sizes_stays_whole():
     assert sizes(model) == [(3, 3)]
 
 
-def test_other_models_have_no_taps():
-    model = mlp(4, 2)
-    drop_idle_taps(model, torch.randn(1, 4))
-    assert sizes(model) == []
+def test_trainings_of_the_grid_go_without_them():
+    options = Recipe(resnet18, 1, 10, 1e-3, 0).strategy_options(0, torch.zeros(3, 32, 32))
+    model, (group,) = options["model"], options["optimizer"].param_groups
+    assert sizes(model).count((1, 1)) == sizes(resnet18()).count((1, 1)) + 3
+    assert all(a is b for a, b in zip(group["params"], model.parameters(), strict=True))
