@@ -4,7 +4,8 @@
     python -m benchmarks claims --update README.md benchmarks/README.md  # and put it into pages
 
 A page has marks around the place of a table: ``<!-- claims -->`` and ``<!-- end of claims -->``;
-for the verdicts alone ``verdicts`` instead of ``claims``, and for what was run ``runs``.
+for the verdicts alone ``verdicts`` instead of ``claims``, for what was run ``runs``, for many
+memories side by side ``rivals``, beside the figures of other authors ``published``.
 
 Differences are paired by seed and tested; half a point of accuracy is of no interest. A claim is
 *reproduced* if it holds on every stream, *partly* if on some, *not reproduced* if on none.

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks import UsageError
-from benchmarks.report import pages, rivals, runs
+from benchmarks.report import pages, published, rivals, runs
 from benchmarks.report.averages import Frame
 from benchmarks.report.contrasts import ALPHA, MARGIN
 from benchmarks.report.evidence import Evidence, evidence
@@ -163,6 +163,7 @@ MARKED: dict[str, Callable[[Path], str]] = {
     "verdicts": verdicts,
     "runs": runs.markdown,
     "rivals": rivals.markdown,
+    "published": published.markdown,
 }
 
 

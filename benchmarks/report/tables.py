@@ -19,6 +19,7 @@ from benchmarks.report.averages import (
 from benchmarks.report.contrasts import to_reference
 from benchmarks.report.pages import table
 from benchmarks.report.plots import in_order, label_of
+from benchmarks.report.published import beside
 from benchmarks.streams.registry import title_of
 
 
@@ -37,7 +38,8 @@ def markdown(experiment: str, rows: Sequence[Row]) -> str:
             parts.append(accuracy_table(curves(rows, stream)))
             if found := paired_differences(own):
                 parts += ["Difference to reservoir, paired by seed:", plain_table(found)]
-    parts += filter(None, [EXPERIMENTS[experiment].published])
+    if (known := EXPERIMENTS[experiment].published) is not None:
+        parts.append(beside(rows, known))
     return "\n\n".join(parts) + "\n"
 
 
