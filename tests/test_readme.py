@@ -186,6 +186,26 @@ def test_accuracies_by_draws_are_those_of_their_rows():
         assert shown.split(" | ")[1:] == [f"{means[s]:.3f}"[1:] for s in (0, 4, 16, 64)]
 
 
+def test_what_few_dimensions_cost_on_the_whole_covertype_is_in_the_rows():
+    files = (PUBLISHED / "gdumb.csv", PUBLISHED / "ablations/gdumb.csv")
+    rows = pd.concat(map(pd.read_csv, files))
+    rows = rows[(rows["stream"] == "sorted-covertype") & (rows["seed"] == 0)]
+    rows = rows[(rows["epochs"] == 200) & (rows["train_fraction"] == 1)]
+    rows = rows.set_index(["method", "memory_size", "draws"])
+    few, rule, more = ("gmc-last-layer", 2000, 6), ("gmc", 2000, 0), ("gmc-last-layer", 2000, 32)
+    large, reservoirs = ("gmc", 5000, 0), [("reservoir", size, 0) for size in (2000, 5000)]
+    for page in (PAGES[1], ROOT / "docs/guide/choices.md"):
+        text = " ".join(page.read_text().split())
+        for name in (few, rule, more, large, *reservoirs):
+            assert f"{rows['accuracy'][name]:.3f}"[1:] in text
+    text = " ".join(PAGES[1].read_text().split())
+    few, rule, other = (
+        sum(map(int, rows["class_counts"][name].split(";")[3:]))
+        for name in (few, rule, reservoirs[0])
+    )
+    assert f"{few} of the 2,000 are of the four rarest, {rule} with 16 draws, {other} in" in text
+
+
 @pytest.mark.parametrize("script", ["sorted_tabular", "split_fashion_mnist", "split_cifar10"])
 def test_example_scripts_are_short(script):
     lines = (ROOT / "benchmarks" / f"{script}.py").read_text().count("\n")
