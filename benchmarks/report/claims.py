@@ -134,9 +134,11 @@ def summary(results: Path) -> str:
     """In how many comparisons the library's default is ahead, and whether it is behind anywhere."""
     parts = [Part(name, "gdumb", GMC, other, "better") for name, other in RIVALS]
     found = {part.name: evidence(Claim("", (part,)), results).sizes for part in parts}
-    found = {name: own[own["count"] > 1] for name, own in found.items() if len(own)}
+    found = {name: own for name, own in found.items() if len(own)}
+    every = found.get("reservoir sampling")
+    found = {name: own[own["count"] > 1] for name, own in found.items()}
     ours = found.get("reservoir sampling")
-    if ours is None or ours.empty:
+    if every is None or ours is None or ours.empty:
         return "The library's default (`gmc`) has not been run against reservoir sampling yet."
     ahead, raw = ours["mean"] > 0, ours["p"] < ALPHA
     text = (
@@ -147,6 +149,10 @@ def summary(results: Path) -> str:
     )
     if not ahead.all():
         text += f" Not ahead: {places(ours[~ahead])}."
+    once = every[every["count"] == 1]
+    if len(once):
+        gaps = (f"{title_of(o.stream)} ({o.memory_size}: {o.mean:+.3f})" for o in once.itertuples())
+        text += f" Run once and not counted: {', '.join(gaps)}."
     behind = [
         f"{name} at {places(own[mask])}"
         for name, own in found.items()

@@ -130,6 +130,11 @@ def test_summary_counts_where_the_default_is_ahead(tmp_path):
     assert "reservoir sampling at Electricity, sorted (1000)." in text
     write(tmp_path, "gdumb", {"class-balanced": lambda *_: 0.2}, sizes=tuple(gain))
     assert "Of 6 comparisons with the paper's methods" in summary(tmp_path)
+    assert "once" not in summary(tmp_path)
+    write(tmp_path, "gdumb", gaining(lambda _: -0.03, GMC), sizes=(5000,), seeds=(0,))
+    text = summary(tmp_path)
+    assert "in 2 of 3 comparisons" in text  # seed 0 is .001 above the mean
+    assert "Run once and not counted: Electricity, sorted (5000: -0.029)." in text
 
 
 def test_what_was_run_is_told_by_the_rows(tmp_path):
