@@ -73,7 +73,8 @@ def accuracy_text(found: Frame, key: tuple[str, int, str]) -> str:
     return f"{mean:.3f} ± {std:.3f}" if count > 1 else f"{mean:.3f}"
 
 
-def in_our_order(key: tuple[str, int, str]) -> tuple[int, int, int]:
-    """Streams and methods as the registries have them, sizes by number."""
-    stream, size, method = key
-    return list(STREAMS).index(stream), size, list(METHODS).index(method)
+def in_our_order(key: tuple[str, int, str]) -> tuple[int, str, int, int]:
+    """Streams and methods as the registries have them, a user's own streams last."""
+    (stream, size, method), names = key, list(STREAMS)
+    place = names.index(stream) if stream in names else len(names)
+    return place, stream, size, list(METHODS).index(method)

@@ -54,6 +54,16 @@ def test_rows_of_other_options_are_left_out():
     assert all("last layer" not in cell for line in lines for cell in line)
 
 
+def test_rows_of_a_users_own_table_come_last_and_need_no_published_figure():
+    own = [row | {"stream": "csv:/home/me/mine.csv?target=y"} for row in made_up()]
+    lines = lines_of(published.beside([*own, *made_up()], KNOWN))
+    *_, ours, other = (line for line in lines if len(line) == 7)
+    assert "mine.csv" in ours[0] and ours[5:] == ["", ""]
+    assert other[5:] == ["", "+0.050 ± 0.127"]
+    only_unlike = [row | {"method": "gmc-last-layer", "draws": "9"} for row in own]
+    assert "not run" in published.beside(only_unlike, KNOWN)
+
+
 def test_page_has_the_experiments_with_rows(tmp_path):
     assert published.markdown(tmp_path) == "Not run yet."
     write_rows(tmp_path / "gdumb-published.csv", made_up())
