@@ -73,10 +73,15 @@ def chosen(frame: Frame, choice: Choice) -> Frame:
 
 
 def shrinking(pairs: Frame) -> Frame:
-    """How much larger each seed's gap is at a stream's smallest memory than at its largest."""
+    """How much larger each seed's gap is at a stream's smallest memory than at its largest.
+
+    Sizes of a single seed are left out if others have several.
+    """
     found = []
     for _, own in pairs.groupby("stream", sort=False):
-        small, large = own["memory_size"].min(), own["memory_size"].max()
+        seeds = own.groupby("memory_size")["seed"].nunique()
+        sizes = seeds[seeds >= min(2, seeds.max())].index
+        small, large = sizes.min(), sizes.max()
         ends = [own[own["memory_size"] == size].set_index("seed") for size in (small, large)]
         gap = (ends[0]["gap"] - ends[1]["gap"]).dropna()
         if small < large:

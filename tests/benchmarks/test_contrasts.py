@@ -86,6 +86,14 @@ def test_shrinking_compares_the_ends_seed_by_seed():
     assert contrasts.shrinking(pairs_of([0.1, 0.2])).empty
 
 
+def test_shrinking_passes_over_sizes_of_a_single_seed_where_others_have_several():
+    gaps = {100: [0.1, 0.3], 1000: [0.05, 0.1], 5000: [9]}
+    found = contrasts.shrinking(pairs_of(gaps, tuple(gaps)))
+    assert set(found["memory_size"]) == {"100 against 1000"} and len(found) == 2
+    found = contrasts.shrinking(pairs_of({100: [0.1], 5000: [0.4]}, (100, 5000)))
+    assert found["gap"].tolist() == pytest.approx([-0.3])
+
+
 def test_average_over_sizes_takes_those_with_most_seeds():
     pairs = pairs_of({100: [0.1, 0.2, 0.3], 500: [0.3, 0.4, 0.5], 1000: [9.0]}, (100, 500, 1000))
     assert contrasts.over_sizes(pairs)["gap"].tolist() == pytest.approx([0.2, 0.3, 0.4])
