@@ -203,10 +203,11 @@ def test_what_few_dimensions_cost_on_the_whole_covertype_is_in_the_rows():
         name: sum(map(int, rows["class_counts"][name].split(";")[3:]))
         for name in (few, rule, chance)
     }
+    left = {name: f"{rows['residual'][name]:.4f}"[1:] for name in (few, rule)}
     pages = {
         ROOT / "docs/guide/choices.md": [
             f"reach {shown[few]}, {shown[rule]} and {shown[more]}, a reservoir {shown[chance]}; ",
-            f"reach {shown[large]}, a reservoir {shown[largest]}.",
+            f"reach {shown[large]}, a reservoir {shown[largest]} (",
         ],
         PAGES[1]: [
             f"is not ahead: {shown[large]}, the reservoir {shown[largest]}.",
@@ -215,6 +216,7 @@ def test_what_few_dimensions_cost_on_the_whole_covertype_is_in_the_rows():
             f"and 32 draws (14.4) {shown[more]}.",
             f"{rare[few]} of the 2,000 are of the four rarest, {rare[rule]} with 16 draws, "
             f"{rare[chance]} in the reservoir",
+            f"(6 draws leave {left[few]} of the sum, 16 draws {left[rule]})",
         ],
     }
     for page, sentences in pages.items():

@@ -15,3 +15,8 @@ def rows_for(experiment, *, streams, methods, sizes=(100, 1000), seeds=(0, 1), *
         row["class_counts"] = [3, 1]
         rows.append(row)
     return rows
+
+
+def lines_of(text):
+    """The cells of a Markdown table, line by line."""
+    return [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines()]

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from benchmark_rows import rows_for
+from benchmark_rows import lines_of, rows_for
 
 from benchmarks.grid.rows import as_text, write_rows
 from benchmarks.report import figures, rivals
@@ -22,10 +22,6 @@ def made_up(experiment="rivals", **columns):
         row["embedding_seconds"] = 0.5 if row["method"] == "gmc" else None
         row.update(columns)
     return [{name: as_text(value) for name, value in row.items()} for row in rows]
-
-
-def lines_of(text):
-    return [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines()]
 
 
 def test_table_has_differences_intervals_and_seconds_best_first():
