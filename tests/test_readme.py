@@ -16,12 +16,14 @@ import torch
 from avalanche.training.supervised import Naive
 from torch import nn
 
+from avalanche_gmc.buffers.embedding_choice import last_layer_draws
 from benchmarks.__main__ import COMMANDS
 from benchmarks.grid.rows import PUBLISHED, ResultsFile
 from benchmarks.report.averages import curves
 from benchmarks.report.claims import updated
 from benchmarks.report.tables import accuracy_table, paired_differences, plain_table
 from benchmarks.streams.models import mlp
+from benchmarks.streams.registry import last_layer_dim
 from benchmarks.streams.tabular import iid_tabular
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -176,12 +178,13 @@ def test_accuracies_by_draws_are_those_of_their_rows():
         "Electricity": "sorted-electricity",
         "Covertype": "sorted-covertype",
     }
-    lines = re.findall(r"\| (\w+).* \| ([\d,]+) \| \d+((?: \| \.\d{3}){4}) \|", text)
+    lines = re.findall(r"\| (\w+).* \| ([\d,]+) \| (\d+)((?: \| \.\d{3}){4}) \|", text)
     assert len(lines) == 6
-    for name, size, shown in lines:
-        own = rows[
-            (rows["stream"] == pages[name]) & (rows["memory_size"] == int(size.replace(",", "")))
-        ]
+    for name, number, draws, shown in lines:
+        stream, size = pages[name], int(number.replace(",", ""))
+        layer = nn.Linear(last_layer_dim(stream) - 1, 1)
+        assert int(draws) == last_layer_draws(layer, size)
+        own = rows[(rows["stream"] == stream) & (rows["memory_size"] == size)]
         means = own.groupby("draws")["accuracy"].mean()
         assert shown.split(" | ")[1:] == [f"{means[s]:.3f}"[1:] for s in (0, 4, 16, 64)]
 
@@ -222,6 +225,35 @@ def test_what_few_dimensions_cost_on_the_whole_covertype_is_in_the_rows():
     for page, sentences in pages.items():
         text = " ".join(page.read_text().split())
         assert [sentence for sentence in sentences if sentence not in text] == []
+
+
+def of_covertype(name):
+    rows = pd.concat(pd.read_csv(PUBLISHED / folder / name) for folder in (".", "ablations"))
+    return rows[(rows["stream"] == "sorted-covertype") & (rows["memory_size"] == 500)]
+
+
+def test_what_was_found_of_replay_on_covertype_is_in_the_rows():
+    rows = of_covertype("replay.csv")
+    keys = [("gmc-last-layer", 4), ("gmc", 0), ("gmc-last-layer", 64), ("reservoir", 0)]
+    unweighted = (rows["method"] == "gmc-last-layer") & (rows["weighted"] == "no")
+    found = rows[~unweighted].groupby(["method", "draws"])["accuracy"].mean()
+    four, default, most, chance = (f"{found[key]:.3f}"[1:] for key in keys)
+    first = rows[(rows["seed"] == 0) & (rows["draws"] == 0)].set_index("method")["class_counts"]
+    rare = {name: sum(map(int, first[name].split(";")[3:])) for name in ("gmc", "reservoir")}
+    trained = of_covertype("gdumb.csv")
+    trained = trained[(trained["train_fraction"] == 1) & trained["method"].isin(rare)]
+    wide = trained.pivot_table("accuracy", ["epochs", "seed"], "method").dropna()
+    leads = (wide["gmc"] - wide["reservoir"]).groupby("epochs").mean()
+    text = " ".join(PAGES[1].read_text().split())
+    draws = last_layer_draws(nn.Linear(last_layer_dim("sorted-covertype") - 1, 1), 500)
+    for sentence in (
+        f"4 draws {four}, the default's {draws} draws {default}, 64 draws {most}, "
+        f"the reservoir {chance}.",
+        f"{rare['gmc']} of 500 are of the four rarest ones, {rare['reservoir']} in the reservoir.",
+    ):
+        assert sentence in text
+    shown = re.findall(r"of the whole stream: (\S+) ± \S+ with 200 epochs, (\S+) ± ", text)
+    assert shown == [tuple(f"{leads[epochs]:+.3f}".replace("0", "", 1) for epochs in (200, 2000))]
 
 
 @pytest.mark.parametrize("script", ["sorted_tabular", "split_fashion_mnist", "split_cifar10"])

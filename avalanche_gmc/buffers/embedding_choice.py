@@ -33,17 +33,18 @@ DEFAULT_EMBEDDING = LAST_LAYER
 
 PAPERS_DRAWS, FEWEST_DRAWS = 4, 2
 
-GOOD_DIMENSIONS, DRAWS_FOR_GOOD = 10, 16
+GOOD_DIMENSIONS, DRAWS_FOR_GOOD = 20, 16
 """Dimensions per exemplar that pay, and the most draws to spend on them. With fewer dimensions the
-last layer is matched before the memory is full, and the last picks mean little."""
+last layer is matched before the memory is full, and the last picks mean little. With more, time is
+lost: draws, down to 2, are lowered, and then features summed where that leaves at most half of the
+dimensions."""
+
+ALWAYS_USEFUL = 4000
+"""Dimensions in all that the smallest memories can use."""
 
 NEEDED_DIMENSIONS, DRAWS_FOR_NEEDED = 2, 64
-"""The same for what a memory must have to be better than a random one."""
-
-PLENTY_OF_DIMENSIONS, ALWAYS_USEFUL = 20, 4000
-"""Dimensions per exemplar, and for the smallest memories in all, beyond which more cost time and do
-not choose better: draws, down to 2, are lowered to these, and then features summed where that
-leaves at most half of the dimensions."""
+"""Dimensions per exemplar that a memory must have to be better than a random one, and the most
+draws to spend on them."""
 
 WORTH_SUMMING = 2
 """A sum of features costs time and adds noise, so it must save at least this factor."""
@@ -192,8 +193,8 @@ def last_layer_draws(model: nn.Module | Callable[[], nn.Module], size: int) -> i
     """How many draws give the last layer's gradients enough dimensions for ``size`` exemplars.
 
     Time and room of embedding and pursuit grow in proportion to the draws, so they have limits: the
-    paper's 4 draws; down to 2 where these have twenty dimensions per exemplar, and 4,000 in all; up
-    to 16 where fewer have less than ten, and up to 64 where these have less than two.
+    paper's 4 draws; down to 2 where fewer have twenty dimensions per exemplar, and 4,000 in all; up
+    to 16 where 4 have less than twenty, and up to 64 where 16 have less than two.
     """
     dimensions = _dimensions_of_a_draw(model)
     plenty = max(math.ceil(plenty_of_dimensions(size) / dimensions), FEWEST_DRAWS)
@@ -204,7 +205,7 @@ def last_layer_draws(model: nn.Module | Callable[[], nn.Module], size: int) -> i
 
 def plenty_of_dimensions(size: int) -> int:
     """As many as ``size`` exemplars can use."""
-    return max(PLENTY_OF_DIMENSIONS * size, ALWAYS_USEFUL)
+    return max(GOOD_DIMENSIONS * size, ALWAYS_USEFUL)
 
 
 def fewer_dimensions(dim: int, size: int) -> int | None:

@@ -58,7 +58,7 @@ class GradientMatchingBuffer(OwningBuffer):
         built from the strategy's model and criterion at the first update; or ``"local"``, gradients
         at the current weights, where the exemplars are embedded again at every update and represent
         the past (a given :class:`LocalEmbedding` does the same). None is ``"last-layer"``, which
-        costs less than projections and chooses as well if it has ten to twenty dimensions per
+        costs less than projections and chooses as well if it has twenty dimensions per
         exemplar: it takes the paper's 4 draws, up to 64 where these have too few dimensions, and
         2 draws and fewer features where they have too many. For a model whose head grows
         (``IncrementalClassifier``, ``MTSimpleMLP``, ``as_multitask``) it is a

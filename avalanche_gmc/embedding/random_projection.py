@@ -29,7 +29,7 @@ class RandomProjectionEmbedding(DrawsEmbedding[Tensor]):
     """Gradients of all trainable parameters at S draws, projected on d dimensions each.
 
     Has dimensions enough for large memories, at several times the price of the last layer, which
-    chooses as well if it has ten dimensions per exemplar.
+    chooses as well if it has twenty dimensions per exemplar.
 
     :param model: a callable that returns a fresh model, or a module with ``reset_parameters()``.
     :param draws: S; the paper's 4.

@@ -156,10 +156,10 @@ def test_default_memories_share_equal_embeddings_and_keep_what_they_would_alone(
 
 def test_memories_with_fewer_draws_take_them_from_those_with_more(monkeypatch):
     stream = open_stream("digits", train_fraction=0.3)
-    # 10 outputs of 8 features and a bias: 90 dimensions a draw.
+    # 10 outputs of 8 features and a bias: 90 dimensions a draw, so 5, 9 and 16 draws.
     small = partial(mlp, 64, 10, width=8)
     stream = replace(stream, make_model=small)
-    cells = make_cells("gdumb", ["digits"], ["gmc"], [20, 100, 200], [0])
+    cells = make_cells("gdumb", ["digits"], ["gmc"], [20, 40, 200], [0])
     calls = []
     embed = LastLayerEmbedding.embed
     monkeypatch.setattr(

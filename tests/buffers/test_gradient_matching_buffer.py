@@ -333,11 +333,11 @@ def test_a_state_dict_goes_on_to_the_identical_memory(make, before):
 )
 def test_built_embeddings_take_model_and_seed(spec, kind):
     model = mlp(CLASSES)
-    built = GradientMatchingBuffer(12, spec, seed=4)
+    built = GradientMatchingBuffer(8, spec, seed=4)
     feed(built, stream(40, 30), SimpleNamespace(model=model))
-    given = feed(GradientMatchingBuffer(12, kind(model, seed=4)), stream(40, 30))
+    given = feed(GradientMatchingBuffer(8, kind(model, seed=4)), stream(40, 30))
     assert contents(built) == contents(given)
-    other = GradientMatchingBuffer(12, spec, seed=5)
+    other = GradientMatchingBuffer(8, spec, seed=5)
     feed(other, stream(40, 30), SimpleNamespace(model=model))
     assert contents(other) != contents(given)
 
@@ -345,10 +345,10 @@ def test_built_embeddings_take_model_and_seed(spec, kind):
 def test_the_criterion_is_the_loss():
     model, criterion = mlp(CLASSES), nn.CrossEntropyLoss(label_smoothing=0.3)
     strategy = SimpleNamespace(model=model, _criterion=criterion)
-    built = feed(GradientMatchingBuffer(12), stream(40), strategy)
-    given = GradientMatchingBuffer(12, LastLayerEmbedding(model, loss=criterion))
+    built = feed(GradientMatchingBuffer(8), stream(40), strategy)
+    given = GradientMatchingBuffer(8, LastLayerEmbedding(model, loss=criterion))
     assert contents(built) == contents(feed(given, stream(40)))
-    plain = GradientMatchingBuffer(12, LastLayerEmbedding(model))
+    plain = GradientMatchingBuffer(8, LastLayerEmbedding(model))
     assert contents(built) != contents(feed(plain, stream(40)))
     assert criterion.reduction == "mean"
 
