@@ -169,6 +169,17 @@ def test_costs_of_an_update_are_those_of_its_rows():
         assert f"{cells} {row.epochs:.1f} |" in text
 
 
+def test_bytes_of_atoms_are_those_of_the_rule():
+    text = (ROOT / "docs/guide/choices.md").read_text()
+    features = {"MLP 128-128": 128, "ResNet-18": 512}
+    lines = re.findall(r"\| (.+), 10 classes \| ([\d,]+) \| (\d+) \| ([\d.]+) MB \|", text)
+    assert len(lines) == 3
+    for name, number, draws, megabytes in lines:
+        layer, size = nn.Linear(features[name], 10), int(number.replace(",", ""))
+        assert int(draws) == last_layer_draws(layer, size)
+        assert megabytes == f"{4e-6 * size * int(draws) * (10 + features[name] + 1):.1f}"
+
+
 def test_accuracies_by_draws_are_those_of_their_rows():
     text = (ROOT / "docs/guide/choices.md").read_text()
     rows = pd.read_csv(PUBLISHED / "draws.csv")
@@ -192,39 +203,38 @@ def test_accuracies_by_draws_are_those_of_their_rows():
 def test_what_few_dimensions_cost_on_the_whole_covertype_is_in_the_rows():
     files = (PUBLISHED / "gdumb.csv", PUBLISHED / "ablations/gdumb.csv")
     rows = pd.concat(map(pd.read_csv, files))
-    rows = rows[(rows["stream"] == "sorted-covertype") & (rows["seed"] == 0)]
-    rows = rows[(rows["epochs"] == 200) & (rows["train_fraction"] == 1)]
-    rows = rows.set_index(["method", "memory_size", "draws"])
-    few, rule, large = ("gmc-last-layer", 2000, 6), ("gmc", 2000, 0), ("gmc", 5000, 0)
-    more, chance, largest = (
-        ("gmc-last-layer", 2000, 32),
-        ("reservoir", 2000, 0),
-        ("reservoir", 5000, 0),
-    )
-    shown = {name: f"{accuracy:.3f}"[1:] for name, accuracy in rows["accuracy"].items()}
+    rows = rows[(rows["stream"] == "sorted-covertype") & (rows["epochs"] == 200)]
+    rows = rows[rows["train_fraction"] == 1].set_index(["method", "memory_size", "draws", "seed"])
+    shown = {key: f"{accuracy:.3f}"[1:] for key, accuracy in rows["accuracy"].items()}
+
+    guide = (ROOT / "docs/guide/choices.md").read_text()
+    per_draw = last_layer_dim("sorted-covertype")
+    rule = last_layer_draws(nn.Linear(per_draw - 1, 1), 2000)
+    for draws in (6, 9, 13, rule, 32):
+        name = f"{draws} draws (the rule)" if draws == rule else f"{draws} draws"
+        key = ("gmc", 2000, 0) if draws == rule else ("gmc-last-layer", 2000, draws)
+        cells = (f"{draws * per_draw / 2000:.1f}", *(shown.get((*key, s), "") for s in (0, 1)))
+        assert " ".join(f"| {name} | {' | '.join(cells)} |".split()) in guide
+    chance = (shown["reservoir", 2000, 0, seed] for seed in (0, 1))
+    assert f"| reservoir | | {' | '.join(chance)} |" in guide
+
+    few, default = ("gmc-last-layer", 2000, 6, 0), ("gmc", 2000, 0, 0)
+    random, large = ("reservoir", 2000, 0, 0), ("gmc", 5000, 0, 0)
     rare = {
-        name: sum(map(int, rows["class_counts"][name].split(";")[3:]))
-        for name in (few, rule, chance)
+        key: sum(map(int, rows["class_counts"][key].split(";")[3:]))
+        for key in (few, default, random)
     }
-    left = {name: f"{rows['residual'][name]:.4f}"[1:] for name in (few, rule)}
-    pages = {
-        ROOT / "docs/guide/choices.md": [
-            f"reach {shown[few]}, {shown[rule]} and {shown[more]}, a reservoir {shown[chance]}; ",
-            f"reach {shown[large]}, a reservoir {shown[largest]} (",
-        ],
-        PAGES[1]: [
-            f"is not ahead: {shown[large]}, the reservoir {shown[largest]}.",
-            f"(seed 0; reservoir {shown[chance]})",
-            f"give {shown[few]}; the default's 16 draws (7.2) give {shown[rule]}, "
-            f"and 32 draws (14.4) {shown[more]}.",
-            f"{rare[few]} of the 2,000 are of the four rarest, {rare[rule]} with 16 draws, "
-            f"{rare[chance]} in the reservoir",
-            f"(6 draws leave {left[few]} of the sum, 16 draws {left[rule]})",
-        ],
-    }
-    for page, sentences in pages.items():
-        text = " ".join(page.read_text().split())
-        assert [sentence for sentence in sentences if sentence not in text] == []
+    left = {key: f"{rows['residual'][key]:.4f}"[1:] for key in (few, default)}
+    text = " ".join(PAGES[1].read_text().split())
+    for sentence in (
+        f"reach {shown[few]} (seed 0), by the default's {rule} draws (7.2) {shown[default]}, "
+        f"the reservoir {shown[random]}",
+        f"{rare[few]} of the 2,000 are of the four rarest, {rare[default]} with {rule} draws, "
+        f"{rare[random]} in the reservoir",
+        f"(6 draws leave {left[few]} of the sum, {rule} draws {left[default]})",
+        f"run once, reaches {shown[large]}, the reservoir {shown['reservoir', 5000, 0, 0]}.",
+    ):
+        assert sentence in text
 
 
 def of_covertype(name):

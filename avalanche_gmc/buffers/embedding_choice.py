@@ -42,7 +42,7 @@ dimensions."""
 ALWAYS_USEFUL = 4000
 """Dimensions in all that the smallest memories can use."""
 
-NEEDED_DIMENSIONS, DRAWS_FOR_NEEDED = 2, 64
+NEEDED_DIMENSIONS, DRAWS_FOR_NEEDED = 7, 64
 """Dimensions per exemplar that a memory must have to be better than a random one, and the most
 draws to spend on them."""
 
@@ -194,7 +194,7 @@ def last_layer_draws(model: nn.Module | Callable[[], nn.Module], size: int) -> i
 
     Time and room of embedding and pursuit grow in proportion to the draws, so they have limits: the
     paper's 4 draws; down to 2 where fewer have twenty dimensions per exemplar, and 4,000 in all; up
-    to 16 where 4 have less than twenty, and up to 64 where 16 have less than two.
+    to 16 where 4 have less than twenty, and up to 64 where 16 have less than seven.
     """
     dimensions = _dimensions_of_a_draw(model)
     plenty = max(math.ceil(plenty_of_dimensions(size) / dimensions), FEWEST_DRAWS)

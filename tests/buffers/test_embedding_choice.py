@@ -45,7 +45,7 @@ def contents(buffer: GradientMatchingBuffer):
     ("size", "draws"),
     [
         *[(1, 4), (4, 4), (5, 5), (6, 6), (15, 15), (16, 16), (17, 16)],
-        *[(160, 16), (161, 17), (300, 30), (640, 64), (641, 64), (10**6, 64)],
+        *[(45, 16), (46, 17), (100, 35), (182, 64), (183, 64), (10**6, 64)],
     ],
 )
 def test_twenty_dimensions_per_exemplar_where_4_to_16_draws_have_them(size, draws):
