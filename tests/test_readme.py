@@ -237,6 +237,40 @@ def test_what_few_dimensions_cost_on_the_whole_covertype_is_in_the_rows():
         assert sentence in text
 
 
+def test_seven_dimensions_beside_fewer_are_those_of_their_rows():
+    text = (ROOT / "docs/guide/choices.md").read_text()
+    files = (PUBLISHED / "gdumb.csv", PUBLISHED / "ablations/gdumb.csv")
+    rows = pd.concat(map(pd.read_csv, files))
+    rows = rows[(rows["train_fraction"] == 1) & (rows["epochs"] == 200) & (rows["mode"] != "fast")]
+    streams = {
+        "Electricity, sorted": ("sorted-electricity", "float32"),
+        "Split Fashion-MNIST": ("split-fashion-mnist", "bf16"),
+    }
+    lines = re.findall(
+        r"\| ([\w, -]+) \| ([\d,]+) \| (\d+) \| (\d+\.\d) \| (.*) \| (\d+) \| (\d+\.\d)"
+        r" \| (.*) \| (.*) \| (\d) \|",
+        text,
+    )
+    assert len(lines) == 2
+    for name, number, few, few_each, few_shown, draws, each, shown, chance, seeds in lines:
+        (stream, precision), size = streams[name], int(number.replace(",", ""))
+        of = rows[(rows["stream"] == stream) & (rows["memory_size"] == size)]
+        of = (
+            of[of["precision"] == precision]
+            .set_index(["method", "draws", "seed"])
+            .sort_index()["accuracy"]
+        )
+        paired = pd.concat(
+            [of["gmc-last-layer", int(few)], of["gmc", 0], of["reservoir", 0]], axis=1, join="inner"
+        )
+        assert len(paired) == int(seeds)
+        assert [f"{mean:.3f}"[1:] for mean in paired.mean()] == [few_shown, shown, chance]
+        per_draw = last_layer_dim(stream)
+        assert int(draws) == last_layer_draws(nn.Linear(per_draw - 1, 1), size)
+        for count, quotient in ((few, few_each), (draws, each)):
+            assert quotient == f"{int(count) * per_draw / size:.1f}"
+
+
 def of_covertype(name):
     rows = pd.concat(pd.read_csv(PUBLISHED / folder / name) for folder in (".", "ablations"))
     return rows[(rows["stream"] == "sorted-covertype") & (rows["memory_size"] == 500)]
