@@ -60,9 +60,7 @@ def listed(found: Frame, *, timed: bool) -> str:
         spread = f" ± {row['half']:.3f}" if row["count"] > 1 else ""
         value = f"{row['memory_size']}: {row['mean']:+.3f}{spread}"
         marked.append(value if row["sign"] else f"{value} ≈" if row["level"] else f"({value})")
-    counts = sorted(set(found["count"]))
-    count = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-    text = f"{', '.join(marked)}; {count} seed{'s' if counts[-1] > 1 else ''}"
+    text = f"{', '.join(marked)}; {seeds(found)}"
     text = ", ".join(filter(None, [text, found["setting"].iloc[0]]))
     ratios = found["time_ratio"].dropna()
     if timed and len(ratios):
@@ -125,6 +123,13 @@ def places(found: Frame) -> str:
     )
 
 
+def seeds(found: Frame) -> str:
+    """How many seeds the comparisons have."""
+    least, most = found["count"].min(), found["count"].max()
+    number = f"{least}" if least == most else f"{least} to {most}"
+    return f"{number} seed{'s' if most > 1 else ''}"
+
+
 def listing(sizes: Frame) -> str:
     """Memory sizes in words."""
     return ", ".join(map(str, sizes))
@@ -143,7 +148,8 @@ def summary(results: Path) -> str:
     ahead, raw = ours["mean"] > 0, ours["p"] < ALPHA
     text = (
         "With the library's default (`gmc`), gradient matching is ahead of reservoir sampling in "
-        f"{ahead.sum()} of {len(ours)} comparisons (GDumb; {places(ours)}): clearly in "
+        f"{ahead.sum()} of {len(ours)} comparisons (GDumb, {seeds(ours)}; "
+        f"{places(ours)}): clearly in "
         f"{(ours['sign'] > 0).sum()} with Holm's correction for all of them, in "
         f"{(ahead & raw).sum()} without."
     )

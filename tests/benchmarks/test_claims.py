@@ -124,7 +124,7 @@ def test_summary_counts_where_the_default_is_ahead(tmp_path):
     gain = {100: 0.05, 500: 0.001, 1000: -0.02}
     write(tmp_path, "gdumb", gaining(gain.get, GMC), sizes=tuple(gain))
     text = summary(tmp_path)
-    assert "ahead of reservoir sampling in 2 of 3 comparisons" in text
+    assert "ahead of reservoir sampling in 2 of 3 comparisons (GDumb, 3 seeds; " in text
     assert "clearly in 1 with Holm's correction" in text
     assert "Not ahead: Electricity, sorted (1000)." in text
     assert "reservoir sampling at Electricity, sorted (1000)." in text
@@ -135,6 +135,8 @@ def test_summary_counts_where_the_default_is_ahead(tmp_path):
     text = summary(tmp_path)
     assert "in 2 of 3 comparisons" in text  # seed 0 is .001 above the mean
     assert "Run once and not counted: Electricity, sorted (5000: -0.029)." in text
+    write(tmp_path, "gdumb", gaining(lambda _: -0.03, GMC), sizes=(2000,), seeds=(0, 1))
+    assert "in 2 of 4 comparisons (GDumb, 2 to 3 seeds; " in summary(tmp_path)
 
 
 def test_what_was_run_is_told_by_the_rows(tmp_path):
