@@ -200,9 +200,12 @@ def test_accuracies_by_draws_are_those_of_their_rows():
         assert shown.split(" | ")[1:] == [f"{means[s]:.3f}"[1:] for s in (0, 4, 16, 64)]
 
 
+def with_ablations(name):
+    return pd.concat(pd.read_csv(PUBLISHED / folder / name) for folder in (".", "ablations"))
+
+
 def test_what_few_dimensions_cost_on_the_whole_covertype_is_in_the_rows():
-    files = (PUBLISHED / "gdumb.csv", PUBLISHED / "ablations/gdumb.csv")
-    rows = pd.concat(map(pd.read_csv, files))
+    rows = with_ablations("gdumb.csv")
     rows = rows[(rows["stream"] == "sorted-covertype") & (rows["epochs"] == 200)]
     rows = rows[rows["train_fraction"] == 1].set_index(["method", "memory_size", "draws", "seed"])
     shown = {key: f"{accuracy:.3f}"[1:] for key, accuracy in rows["accuracy"].items()}
@@ -243,8 +246,7 @@ def test_what_few_dimensions_cost_on_the_whole_covertype_is_in_the_rows():
 
 def test_seven_dimensions_beside_fewer_are_those_of_their_rows():
     text = (ROOT / "docs/guide/choices.md").read_text()
-    files = (PUBLISHED / "gdumb.csv", PUBLISHED / "ablations/gdumb.csv")
-    rows = pd.concat(map(pd.read_csv, files))
+    rows = with_ablations("gdumb.csv")
     rows = rows[(rows["train_fraction"] == 1) & (rows["epochs"] == 200) & (rows["mode"] != "fast")]
     stream = "sorted-electricity"
     lines = re.findall(
@@ -269,7 +271,7 @@ def test_seven_dimensions_beside_fewer_are_those_of_their_rows():
 
 
 def of_covertype(name):
-    rows = pd.concat(pd.read_csv(PUBLISHED / folder / name) for folder in (".", "ablations"))
+    rows = with_ablations(name)
     return rows[(rows["stream"] == "sorted-covertype") & (rows["memory_size"] == 500)]
 
 

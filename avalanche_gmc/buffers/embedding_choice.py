@@ -43,8 +43,8 @@ ALWAYS_USEFUL = 4000
 """Dimensions in all that the smallest memories can use."""
 
 NEEDED_DIMENSIONS, DRAWS_FOR_NEEDED = 7, 64
-"""Dimensions per exemplar that a memory must have to be better than a random one, and the most
-draws to spend on them."""
+"""Dimensions per exemplar below which a memory can be worse than a random one, and the most draws
+to spend on them."""
 
 WORTH_SUMMING = 2
 """A sum of features costs time and adds noise, so it must save at least this factor."""
