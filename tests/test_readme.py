@@ -299,6 +299,18 @@ def test_what_was_found_of_replay_on_covertype_is_in_the_rows():
     assert shown == [tuple(f"{leads[epochs]:+.3f}".replace("0", "", 1) for epochs in (200, 2000))]
 
 
+def test_gaps_of_replay_on_cifar10_are_those_of_the_rows():
+    rows = pd.read_csv(PUBLISHED / "replay.csv")
+    rows = rows[(rows["stream"] == "split-cifar10") & (rows["epochs"] == 20)]
+    assert set(rows["seed"]) == {0}
+    wide = rows.pivot(index="memory_size", columns="method", values="accuracy")
+    gaps = wide["gmc"] - wide["reservoir"]
+    assert list(gaps.index) == [100, 500, 2000]
+    first, second, third = (f"{gap:+.3f}".replace("0", "", 1).replace("-", "−") for gap in gaps)
+    text = " ".join(PAGES[1].read_text().split())
+    assert f"{first}, {second} and {third} with 100, 500 and 2,000 exemplars." in text
+
+
 @pytest.mark.parametrize("script", ["sorted_tabular", "split_fashion_mnist", "split_cifar10"])
 def test_example_scripts_are_short(script):
     lines = (ROOT / "benchmarks" / f"{script}.py").read_text().count("\n")
