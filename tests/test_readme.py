@@ -212,7 +212,7 @@ def test_what_few_dimensions_cost_on_the_whole_covertype_is_in_the_rows():
 
     guide = (ROOT / "docs/guide/choices.md").read_text()
     per_draw = last_layer_dim("sorted-covertype")
-    rule = last_layer_draws(nn.Linear(per_draw - 1, 1), 2000)
+    smaller, rule = (last_layer_draws(nn.Linear(per_draw - 1, 1), n) for n in (1000, 2000))
     for draws in (4, 6, 9, 13, rule, 32):
         name = f"{draws} draws (the rule)" if draws == rule else f"{draws} draws"
         key = ("gmc", 2000, 0) if draws == rule else ("gmc-last-layer", 2000, draws)
@@ -231,12 +231,16 @@ def test_what_few_dimensions_cost_on_the_whole_covertype_is_in_the_rows():
         for key in (few, default, random)
     }
     left = {key: f"{rows['residual'][key]:.4f}"[1:] for key in (few, default)}
+    keys = ("gmc-last-layer", 1000, 4, 0), ("reservoir", 1000, 0, 0), ("gmc", 1000, 0, 0)
+    common = [sum(map(int, rows["class_counts"][key].split(";")[:2])) for key in keys]
     text = " ".join(PAGES[1].read_text().split())
     for sentence in (
         f"reach {shown[few]} (seed 0), by the default's {rule} draws (7.2) {shown[default]}, "
         f"the reservoir {shown[random]}",
         f"{rare[few]} of the 2,000 are of the four rarest, {rare[default]} with {rule} draws, "
         f"{rare[random]} in the reservoir",
+        f"have {common[0]} of 1,000 exemplars ({common[1]} in the reservoir, "
+        f"{common[2]} with the default's {smaller} draws;",
         f"(6 draws leave {left[few]} of the sum, {rule} draws {left[default]})",
         f"reaches {large[0]}, {large[1]} and {large[2]} (seeds 0 to 2), "
         f"the reservoir {chances[0]}, {chances[1]} and {chances[2]}.",

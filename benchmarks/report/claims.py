@@ -16,7 +16,7 @@ import numpy as np
 from benchmarks import UsageError
 from benchmarks.report import pages, published, rivals, runs
 from benchmarks.report.averages import Frame
-from benchmarks.report.contrasts import ALPHA, MARGIN
+from benchmarks.report.contrasts import ALPHA, MARGIN, gap_text
 from benchmarks.report.evidence import Evidence, evidence
 from benchmarks.report.paper_claims import BEYOND, CLAIMS, GMC, RIVALS, Claim, Part
 from benchmarks.streams.registry import title_of
@@ -57,8 +57,7 @@ def listed(found: Frame, *, timed: bool) -> str:
     """Mean differences by memory size: ≈ where level, in brackets where open."""
     marked = []
     for row in found.to_dict("records"):
-        spread = f" ± {row['half']:.3f}" if row["count"] > 1 else ""
-        value = f"{row['memory_size']}: {row['mean']:+.3f}{spread}"
+        value = f"{row['memory_size']}: {gap_text(row)}"
         marked.append(value if row["sign"] else f"{value} ≈" if row["level"] else f"({value})")
     text = f"{', '.join(marked)}; {seeds(found)}"
     text = ", ".join(filter(None, [text, found["setting"].iloc[0]]))
