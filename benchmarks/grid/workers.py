@@ -48,6 +48,7 @@ def run_grid(
     )
     try:
         watch(workers, groups, results, root)
+        workers.shutdown()  # they release what they hold, which a killed process would leave behind
     except BrokenProcessPool:
         raise GridStopped("a worker process was killed, perhaps for want of memory") from None
     finally:

@@ -60,7 +60,8 @@ def undisturbed(tmp_path_factory):
 
 
 def start(results, *more):
-    command = [sys.executable, "-W", "ignore", "-m", "benchmarks", "run", "gdumb"]
+    quiet = ["-W", "ignore", "-W", "default:resource_tracker"]
+    command = [sys.executable, *quiet, "-m", "benchmarks", "run", "gdumb"]
     command += [*SMALL, "--results", str(results), "--jobs", "1", *more]
     return subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
@@ -92,6 +93,7 @@ def test_two_runners_share_a_grid(tmp_path, undisturbed):
     runners = [start(tmp_path), start(tmp_path)]
     outputs = [runner.communicate(timeout=200) for runner in runners]
     assert [runner.returncode for runner in runners] == [0, 0], outputs
+    assert not any("leaked" in errors for _, errors in outputs)
     rows = ResultsFile(tmp_path / "gdumb.csv").rows()
     assert comparable(rows) == comparable(undisturbed)
 
