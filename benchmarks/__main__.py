@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import ast
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -77,7 +78,12 @@ def run_command(command: str, arguments: Sequence[str]) -> int:
     except SystemExit as stop:
         return int(stop.code or 0)
     try:
-        return int(module.run(parsed))
+        code = int(module.run(parsed))
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:  # whoever reads has enough, as in "… | head"
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the flush at the end
+        return 0
     except (UsageError, DataUnavailable, OSError) as error:  # OSError: such as a full disk
         print(f"{parser.prog}: error: {error}", file=sys.stderr)
         return getattr(error, "exit_code", 1)

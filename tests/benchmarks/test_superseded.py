@@ -1,5 +1,8 @@
 """Superseded rows have newer ones for all their seeds."""
 
+import subprocess
+import sys
+
 from claim_rows import write
 
 from benchmarks.__main__ import main
@@ -43,3 +46,13 @@ def test_the_command_prints_them(tmp_path, capsys):
     assert main(["superseded", "--results", str(tmp_path)]) == 0
     line = "| gdumb | split-fashion-mnist | reservoir | 100 | 1 | a tenth of the stream |"
     assert line in capsys.readouterr().out
+
+
+def test_a_reader_that_leaves_is_no_error(tmp_path):
+    """As with ``… | head``."""
+    rows_of(tmp_path, thin=((0,), {"train_fraction": 0.1}), whole=((0,), {}))
+    command = [sys.executable, "-m", "benchmarks", "superseded", "--results", str(tmp_path)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process.stdout.close()
+    assert process.stderr.read() == ""
+    assert process.wait(timeout=60) == 0
