@@ -300,7 +300,11 @@ def test_what_was_found_of_replay_on_covertype_is_in_the_rows():
     ):
         assert sentence in text
     shown = re.findall(r"of the whole stream: (\S+) ± \S+ with 200 epochs, (\S+) ± ", text)
-    assert shown == [tuple(f"{leads[epochs]:+.3f}".replace("0", "", 1) for epochs in (200, 2000))]
+    assert shown == [(signed(leads[200]), signed(leads[2000]))]
+
+
+def signed(gap):
+    return f"{gap:+.3f}".replace("0", "", 1).replace("-", "−")
 
 
 def test_gaps_of_replay_on_cifar10_are_those_of_the_rows():
@@ -310,7 +314,7 @@ def test_gaps_of_replay_on_cifar10_are_those_of_the_rows():
     wide = rows.pivot(index="memory_size", columns="method", values="accuracy")
     gaps = wide["gmc"] - wide["reservoir"]
     assert list(gaps.index) == [100, 500, 2000]
-    first, second, third = (f"{gap:+.3f}".replace("0", "", 1).replace("-", "−") for gap in gaps)
+    first, second, third = map(signed, gaps)
     text = " ".join(PAGES[1].read_text().split())
     assert f"{first}, {second} and {third} with 100, 500 and 2,000 exemplars." in text
 
@@ -324,6 +328,10 @@ def test_gaps_of_the_added_seeds_are_those_of_the_rows():
     text = " ".join(PAGES[1].read_text().split())
     sentence = f"{(gaps > 0).sum()} of the {len(gaps)} differences of the new seeds are positive"
     assert sentence in text
+    behind = gaps[gaps <= 0]
+    assert set(behind.index.get_level_values("stream")) <= {"split-cifar10"}
+    for (_, _, seed), gap in behind.items():
+        assert f"seed {seed}: {signed(gap)}" in text
 
 
 @pytest.mark.parametrize("script", ["sorted_tabular", "split_fashion_mnist", "split_cifar10"])
