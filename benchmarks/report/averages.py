@@ -87,15 +87,19 @@ def curves(rows: Sequence[Row], stream: str) -> Frame:
 
 def trajectories(rows: Sequence[Row], stream: str) -> Frame:
     """Accuracy after each experience of one stream: variant and experience → mean, std, count."""
+    frame = each_experience(rows)
+    return summarized(frame[frame["stream"] == stream], ["variant", "experience"])
+
+
+def each_experience(rows: Sequence[Row]) -> Frame:
+    """The rows in their usual setting, one for each experience, with the accuracy after it."""
     frame = usual(frame_of([row for row in rows if row["accuracy_per_experience"]]))
     if frame["memory_size"].nunique() > 1:
         sizes = frame["memory_size"].astype(str)
         frame = frame.assign(variant=frame["variant"] + ", " + sizes + " exemplars")
-    frame = frame[frame["stream"] == stream]
     frame = frame.assign(accuracy=[numbers(text) for text in frame["accuracy_per_experience"]])
-    long = frame[["variant", "accuracy"]].explode("accuracy").astype({"accuracy": float})
-    step = long.groupby(level=0).cumcount() + 1
-    return summarized(long.assign(experience=step), ["variant", "experience"])
+    long = frame.explode("accuracy").astype({"accuracy": float})
+    return long.assign(experience=long.groupby(level=0).cumcount() + 1)
 
 
 def class_counts(row: Row) -> Frame:

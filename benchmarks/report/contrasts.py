@@ -38,12 +38,17 @@ def paired(ours: Frame, others: Frame, by: Sequence[str] = SETTING) -> Frame:
     return pairs.assign(gap=pairs["accuracy"] - pairs["accuracy_other"])
 
 
-def to_reference(frame: Frame) -> Frame:
-    """Differences to the reservoir: stream, variant and memory size → what :func:`tested` says."""
+def to_reference(frame: Frame, position: str = "memory_size") -> Frame:
+    """Differences to the reservoir: stream, variant and position → what :func:`tested` says.
+
+    :param position: a column whose values are compared one by one.
+    """
     reference = frame[frame["method"] == REFERENCE]
     others = frame[frame["method"] != REFERENCE].groupby("variant", sort=False)
-    pairs = [paired(own, reference) for _, own in others] or [paired(frame.head(0), reference)]
-    return tested(pd.concat(pairs), ["stream", "variant", "memory_size"])
+    by = [*SETTING, *({position} - {*PLACE})]
+    pairs = [paired(own, reference, by) for _, own in others]
+    pairs = pairs or [paired(frame.head(0), reference, by)]
+    return tested(pd.concat(pairs), ["stream", "variant", position])
 
 
 def compared(rows: Sequence[Row], left: Choice, right: Choice) -> Frame:

@@ -17,6 +17,7 @@ from benchmarks.report.averages import (
     Row,
     class_counts,
     curves,
+    each_experience,
     frame_of,
     setting_text,
     streams,
@@ -38,7 +39,7 @@ from benchmarks.streams.registry import title_of
 
 DRAWS = "draws"
 FAILING = 0.05
-"""How far behind the reservoir, in the mean over sizes, a method no longer shapes the axes."""
+"""How far behind the reservoir, in the mean of a panel, a method no longer shapes its axes."""
 LINE_OF_STRIP = 0.085
 """Height of the marks of one such method, of the height of the axis."""
 
@@ -62,45 +63,64 @@ def draw_curves(rows: Sequence[Row]) -> Any:
     """Against memory size: above the difference to the reservoir, if it was run, below accuracy."""
     frame, names = usual(frame_of(rows)), streams(rows)
     gaps = to_reference(frame)
-    both = len(gaps) > 0
-    figure, axes = panels(len(names) * (1 + both), columns=len(names) if both else 2)
-    for column, stream in enumerate(names):
-        accuracy, gap = curves(rows, stream), gaps[gaps.index.isin([stream], "stream")].droplevel(0)
+    figure, upper, lower = columns_of_panels(len(names), len(gaps) > 0)
+    for above, below, stream in zip(upper, lower, names, strict=True):
+        accuracy, gap = curves(rows, stream), of_stream(gaps, stream)
         sizes = accuracy.groupby("memory_size").size()
         variants = accuracy.index.unique("variant")
         leading = accuracy.loc[in_order(variants)[0]].index
         sizes = [size for size in leading if 2 * sizes[size] > len(variants)]
-        mean = gap["mean"].groupby("variant").mean()
-        failing = mean.index[mean < -FAILING]
-        above, below = axes[column], axes[column + len(names) * both]
-        draw_lines(below, accuracy, "std", sizes, failing)
-        if both:
-            above.axhline(0, color="black", linewidth=1.2)
+        draw_lines(below, accuracy, "std", sizes, failing(gap))
         if len(gap):
-            draw_lines(above, gap, "half", sizes, failing)
+            draw_lines(above, gap, "half", sizes, failing(gap))
         title(above, stream, frame)
         below.set_xlabel("exemplars in memory")
         for axis in {above, below}:
             logarithmic(axis, accuracy.index.unique("memory_size"))
-    if both:
-        axes[0].set_ylabel("difference to reservoir\n(with 95 % confidence band)")
-        axes[len(names)].set_ylabel("accuracy\n(± 1 standard deviation)")
-    legend(figure, axes[len(names) * both :])
+    legend(figure, lower)
     return figure
 
 
 def draw_trajectories(rows: Sequence[Row]) -> Any:
-    """Accuracy after each experience."""
+    """Accuracy after each experience, and above it what competing methods gain."""
     frame, names = usual(frame_of(rows)), streams(rows)
-    figure, axes = panels(len(names))
-    for axis, stream in zip(axes, names, strict=True):
-        lines = trajectories(rows, stream)
-        draw_lines(axis, lines, "std")
-        title(axis, stream, frame)
-        axis.xaxis.set_major_locator(FixedLocator(lines.index.unique("experience")))
-        axis.set_xlabel("experiences seen")
-    legend(figure, axes)
+    gaps = to_reference(each_experience(rows), "experience")
+    figure, upper, lower = columns_of_panels(len(names), len(gaps) > 0)
+    for above, below, stream in zip(upper, lower, names, strict=True):
+        accuracy, gap = trajectories(rows, stream), of_stream(gaps, stream)
+        draw_lines(below, accuracy, "std")
+        gap = gap[~gap.index.isin(failing(gap), "variant")]
+        if len(gap):
+            draw_lines(above, gap, "half")
+        title(above, stream, frame)
+        below.set_xlabel("experiences seen")
+        for axis in {above, below}:
+            axis.xaxis.set_major_locator(FixedLocator(accuracy.index.unique("experience")))
+    legend(figure, lower)
     return figure
+
+
+def columns_of_panels(count: int, both: bool) -> tuple[Any, list[Any], list[Any]]:
+    """A figure and its panels of differences and of accuracies, which are the same if not both."""
+    figure, axes = panels(count * (1 + both), columns=count if both else 2)
+    upper, lower = axes[:count], axes[-count:]
+    if both:
+        upper[0].set_ylabel("difference to reservoir\n(with 95 % confidence band)")
+        lower[0].set_ylabel("accuracy\n(± 1 standard deviation)")
+        for axis in upper:
+            axis.axhline(0, color="black", linewidth=1.2)
+    return figure, upper, lower
+
+
+def of_stream(gaps: Frame, stream: str) -> Frame:
+    """The differences of one stream: variant and position."""
+    return gaps[gaps.index.isin([stream], "stream")].droplevel(0)
+
+
+def failing(gap: Frame) -> Any:
+    """The variants that are far behind the reservoir."""
+    mean = gap["mean"].groupby("variant").mean()
+    return mean.index[mean < -FAILING]
 
 
 def draw_lines(

@@ -8,9 +8,11 @@ from typing import Any
 from benchmarks.grid.experiments import EXPERIMENTS
 from benchmarks.report.averages import (
     SETTING,
+    Frame,
     Row,
     class_counts,
     curves,
+    each_experience,
     frame_of,
     streams,
     trajectories,
@@ -34,10 +36,10 @@ def markdown(experiment: str, rows: Sequence[Row]) -> str:
         elif EXPERIMENTS[experiment].per_experience:
             lines = trajectories(rows, stream)
             parts.append(plain_table(texts(lines), "after experience"))
+            parts += differences(each_experience(own), "experience", "after experience")
         else:
             parts.append(accuracy_table(curves(rows, stream)))
-            if found := paired_differences(own):
-                parts += ["Difference to reservoir, paired by seed:", plain_table(found)]
+            parts += differences(usual(frame_of(own)), "memory_size", "memory")
     if (known := EXPERIMENTS[experiment].published) is not None:
         parts.append(beside(rows, known))
     return "\n\n".join(parts) + "\n"
@@ -84,13 +86,14 @@ def plain_table(lines: Mapping[str, Mapping[int, str]], corner: str = "memory") 
     return table([corner, *map(str, columns)], body)
 
 
-def paired_differences(rows: Sequence[Row]) -> Texts:
-    """Variant → memory size → mean ± deviation of (accuracy − reservoir's of the same seed)."""
+def differences(frame: Frame, position: str, corner: str) -> list[str]:
+    """Mean ± deviation of (accuracy − reservoir's of the same seed), if both were run."""
     found: Texts = {}
-    for (_, name, size), gap in to_reference(usual(frame_of(rows))).iterrows():
+    for (_, name, place), gap in to_reference(frame, position).iterrows():
         text = f"{gap['mean']:+.3f} ± {gap['std']:.3f} (n={gap['count']:.0f})"
-        found.setdefault(name, {})[size] = text
-    return found
+        found.setdefault(name, {})[place] = text
+    title = "Difference to reservoir, paired by seed:"
+    return [title, plain_table(found, corner)] if found else []
 
 
 def class_table(row: Row) -> str:

@@ -231,6 +231,26 @@ def test_trajectories_average_each_experience():
     assert lines["mean"]["reservoir, 100 exemplars", 1] == pytest.approx(0.26)
 
 
+def test_trajectories_have_paired_differences_above_them():
+    """Of methods .1 and .4 apart after two experiences, half of that after one."""
+    methods, sizes = ["reservoir", "gmc", "sliding-window"], (1000,)
+    rows = text_rows("gdumb-per-task", streams=["digits"], methods=methods, sizes=sizes)
+    for row in rows:
+        if row["method"] == "sliding-window":
+            row["accuracy_per_experience"] = "0.1;0.1"
+    figure = figures.draw_trajectories(rows)
+    above, below = figure.axes
+    (line,) = (line for line in above.lines if not line.get_label().startswith("_"))
+    assert line.get_label() == "GMC (default)"
+    assert list(line.get_xdata()) == [1, 2]
+    assert line.get_ydata() == pytest.approx([0.05, 0.1])
+    drawn = {line.get_label() for line in below.lines if not line.get_label().startswith("_")}
+    assert drawn == {"GMC (default)", "reservoir", "sliding window"}
+    plots.plt.close(figure)
+    text = tables.markdown("gdumb-per-task", rows)
+    assert "| GMC (default)    | +0.050 ± 0.000 (n=2) | +0.100 ± 0.000 (n=2) |" in text
+
+
 def test_table_marks_the_best_and_pairs_differences_by_seed():
     text = tables.markdown("gdumb", ROWS)
     assert "| GMC, last layer | **0.620 ± 0.014** | **0.710 ± 0.014** |" in text
