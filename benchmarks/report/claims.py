@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks import UsageError
+from benchmarks.grid.experiments import PAPER_SIZES
 from benchmarks.report import pages, published, rivals, runs
 from benchmarks.report.averages import Frame
 from benchmarks.report.contrasts import ALPHA, MARGIN, gap_text
@@ -130,8 +131,11 @@ def seeds(found: Frame) -> str:
 
 
 def listing(sizes: Frame) -> str:
-    """Memory sizes in words."""
-    return ", ".join(map(str, sizes))
+    """Memory sizes in words; of three or more neighbours in the paper's list the two ends."""
+    first, last = min(sizes), max(sizes)
+    between = [size for size in PAPER_SIZES if first <= size <= last]
+    whole = len(sizes) > 2 and [*sizes] == between
+    return f"{first} to {last}" if whole else ", ".join(map(str, sizes))
 
 
 def summary(results: Path) -> str:
@@ -158,14 +162,13 @@ def summary(results: Path) -> str:
     if len(once):
         gaps = (f"{title_of(o.stream)} ({o.memory_size}: {o.mean:+.3f})" for o in once.itertuples())
         text += f" Run once and not counted: {', '.join(gaps)}."
-    behind = [
-        f"{name} at {places(own[mask])}"
-        for name, own in found.items()
-        if (mask := (own["mean"] < -MARGIN) & (own["p"] < ALPHA)).any()
-    ]
+    masks = {n: (own["mean"] < -MARGIN) & (own["p"] < ALPHA) for n, own in found.items()}
+    where = [f"{n} at {places(found[n][mask])}" for n, mask in masks.items() if mask.any()]
+    number = sum(int(mask.sum()) for mask in masks.values())
     return (
         f"{text} Of {sum(map(len, found.values()))} comparisons with the paper's methods it is "
-        f"behind (p < .05, not corrected): {'; '.join(behind) or 'nowhere'}."
+        f"behind in {number or 'none'} (p < .05, not corrected){': ' * bool(where)}"
+        f"{'; '.join(where)}."
     )
 
 

@@ -127,7 +127,9 @@ def test_summary_counts_where_the_default_is_ahead(tmp_path):
     assert "ahead of reservoir sampling in 2 of 3 comparisons (GDumb, 3 seeds; " in text
     assert "clearly in 1 with Holm's correction" in text
     assert "Not ahead: Electricity, sorted (1000)." in text
+    assert "behind in 1 (p < .05, not corrected): reservoir sampling at Elect" in text
     assert "reservoir sampling at Electricity, sorted (1000)." in text
+    assert "3 seeds; Electricity, sorted (100, 500, 1000)):" in text
     write(tmp_path, "gdumb", {"class-balanced": lambda *_: 0.2}, sizes=tuple(gain))
     assert "Of 6 comparisons with the paper's methods" in summary(tmp_path)
     assert "once" not in summary(tmp_path)
@@ -137,6 +139,13 @@ def test_summary_counts_where_the_default_is_ahead(tmp_path):
     assert "Run once and not counted: Electricity, sorted (5000: -0.029)." in text
     write(tmp_path, "gdumb", gaining(lambda _: -0.03, GMC), sizes=(2000,), seeds=(0, 1))
     assert "in 2 of 4 comparisons (GDumb, 2 to 3 seeds; " in summary(tmp_path)
+
+
+def test_summary_names_neighbouring_sizes_by_their_ends(tmp_path):
+    write(tmp_path, "gdumb", gaining(lambda _: 0.05, GMC), sizes=(100, 200, 500))
+    text = summary(tmp_path)
+    assert "3 seeds; Electricity, sorted (100 to 500)):" in text
+    assert text.endswith("it is behind in none (p < .05, not corrected).")
 
 
 def test_what_was_run_is_told_by_the_rows(tmp_path):
