@@ -104,12 +104,12 @@ def covers(sizes: Frame) -> bool:
 def score(found: Frame) -> str:
     """On how many streams a claim holds; where means contradict it, and where it is not clear."""
     failed = found[~found["holds"]]
-    wrong, unclear = failed[failed["not_at"] != ""], failed[failed["not_at"] == ""]
+    wrong, unclear = (failed[(failed["not_at"].str.len() > 0) == some] for some in (True, False))
     what = "stream" if found["stream"].is_unique else "comparison"
     parts = [f"{found['holds'].sum()} of {len(found)} {what}{'s' if len(found) > 1 else ''}"]
     if len(wrong):
-        where = (f"{title_of(row.stream)} ({row.not_at})" for row in wrong.itertuples())
-        parts.append(f"not at {', '.join(dict.fromkeys(where))}")
+        sizes = wrong[["stream", "not_at"]].explode("not_at").drop_duplicates()
+        parts.append(f"not at {places(sizes.rename(columns={'not_at': 'memory_size'}))}")
     if len(unclear):
         parts.append(f"not clear on {', '.join(map(title_of, unclear['stream'].unique()))}")
     return ", ".join(parts)
@@ -131,11 +131,11 @@ def seeds(found: Frame) -> str:
 
 
 def listing(sizes: Frame) -> str:
-    """Memory sizes in words; of three or more neighbours in the paper's list the two ends."""
-    first, last = min(sizes), max(sizes)
-    between = [size for size in PAPER_SIZES if first <= size <= last]
-    whole = len(sizes) > 2 and [*sizes] == between
-    return f"{first} to {last}" if whole else ", ".join(map(str, sizes))
+    """Memory sizes in order; of three or more neighbours in the paper's list the two ends."""
+    ordered = sorted(sizes)
+    first, last = ordered[0], ordered[-1]
+    whole = len(ordered) > 2 and ordered == [s for s in PAPER_SIZES if first <= s <= last]
+    return f"{first} to {last}" if whole else ", ".join(map(str, ordered))
 
 
 def summary(results: Path) -> str:

@@ -25,7 +25,7 @@ class Evidence(NamedTuple):
 
     Columns beside those of ``contrasts.tested``: the part's ``name``, ``default`` and ``expected``;
     ``sign``, 1 or −1 if the difference is clear, else 0; ``wrong``, whether the mean contradicts
-    the claim; of the averages ``holds`` and ``not_at``, the sizes at which it is wrong.
+    the claim; of the averages ``holds`` and ``not_at``, a tuple of the sizes at which it is wrong.
     """
 
     sizes: Frame
@@ -47,11 +47,10 @@ def evidence(claim: Claim, results: Path) -> Evidence:
         return Evidence(pd.DataFrame(), pd.DataFrame())
     sizes, whole = judged(pd.concat(by_size)), judged(pd.concat(averaged))
     both = ["name", "stream"]
-    wrong = (
-        sizes[sizes["wrong"]].groupby(both)["memory_size"].agg(lambda own: ", ".join(map(str, own)))
-    )
-    whole = whole.join(wrong.rename("not_at").astype(object), on=both).fillna({"not_at": ""})
-    return Evidence(sizes, whole.assign(holds=whole["holds"] & (whole["not_at"] == "")))
+    wrong = sizes[sizes["wrong"]].groupby(both)["memory_size"].agg(tuple)
+    not_at = [wrong.get(place, ()) for place in zip(*(whole[name] for name in both), strict=True)]
+    whole = whole.assign(not_at=not_at)
+    return Evidence(sizes, whole.assign(holds=whole["holds"] & (whole["not_at"].str.len() == 0)))
 
 
 def compared(part: Part, results: Path) -> Frame:

@@ -75,6 +75,16 @@ def test_a_part_takes_what_its_file_lacks_from_another(tmp_path):
     assert verdict(DRAWS, tmp_path).startswith("**not reproduced**: 0 of 1 stream")
 
 
+def test_a_stream_at_which_several_comparisons_fail_is_named_once(tmp_path):
+    (tmp_path / "ablations").mkdir()
+    write(tmp_path, "gdumb", {LAST: lambda size, seed: 0.5}, sizes=(100, 200, 500), draws=4)
+    for draws, sizes in ((8, (100, 500)), (16, (200, 500))):
+        more = {"sizes": sizes, "draws": draws}
+        write(tmp_path / "ablations", "gdumb", {LAST: lambda *_: 0.6}, **more)
+    text = verdict(DRAWS, tmp_path)
+    assert "0 of 2 comparisons, not at Electricity, sorted (100 to 500);" in text
+
+
 def test_level_is_shown_not_assumed(tmp_path):
     (tmp_path / "ablations").mkdir()
     write(tmp_path, "gdumb", {LAST: lambda size, seed: 0.5}, draws=4)
