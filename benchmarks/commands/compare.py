@@ -3,11 +3,11 @@
     python -m benchmarks compare rivals gmc herding
     python -m benchmarks compare imbalanced gmc-balanced cbrs --results results
 
-A line for each stream and memory size that both have rows of, in the setting that has most pairs,
-named where it is not the paper's, and with the paper's options (other numbers of draws, say, are
-left out): the mean accuracies, the first minus the second with half its 95 % confidence interval,
-the p value of a paired t-test over the seeds (not corrected for the number of lines), and the
-number of seeds.
+A line for each stream, training and memory size that both have rows of, with the paper's options
+(other numbers of draws, say, are left out); the training is named where it is not the paper's, and
+what has most pairs comes first: the mean accuracies, the first minus the second with half its 95 %
+confidence interval, the p value of a paired t-test over the seeds (not corrected for the number of
+lines), and the number of seeds.
 Nothing is trained, torch is not imported.
 """
 
@@ -21,7 +21,7 @@ from benchmarks.grid.experiments import EXPERIMENTS
 from benchmarks.grid.methods import METHODS
 from benchmarks.grid.rows import PUBLISHED, ResultsFile
 from benchmarks.options import folder
-from benchmarks.report.averages import Row, frame_of, setting_text, streams, usual
+from benchmarks.report.averages import SETTING, Row, frame_of, setting_text, streams
 from benchmarks.report.contrasts import PLACE, gap_text, paired, tested
 from benchmarks.report.pages import table
 from benchmarks.streams.registry import title_of
@@ -50,23 +50,24 @@ def run(args: argparse.Namespace) -> int:
 
 
 def lines(rows: Sequence[Row], method: str, other: str) -> list[list[str]]:
-    """What the table says of each stream and memory size."""
+    """What the table says of each stream, training and memory size."""
     frame = frame_of(rows)
-    pairs = usual(paired(*(frame[frame["variant"] == name] for name in (method, other))))
-    means = pairs.groupby(PLACE)[["accuracy", "accuracy_other"]].mean()
-    found = tested(pairs).join(means).reset_index()
+    pairs = paired(*(frame[frame["variant"] == name] for name in (method, other)))
     body = []
     for stream in streams(rows):
-        for _, place in found[found["stream"] == stream].iterrows():
-            trained = pairs[pairs["stream"] == stream].iloc[0]
-            body.append(
-                [
-                    ", ".join([title_of(stream), *setting_text(trained)]),
-                    str(place["memory_size"]),
-                    *(f"{place[column]:.3f}" for column in means),
-                    gap_text(place),
-                    f"{place['p']:.2g}" if place["count"] > 1 else "",
-                    str(place["count"]),
-                ]
-            )
+        settings = pairs[pairs["stream"] == stream].groupby(SETTING, sort=False)
+        for _, own in sorted(settings, key=lambda item: -len(item[1])):
+            label = ", ".join([title_of(stream), *setting_text(own.iloc[0])])
+            means = own.groupby(PLACE)[["accuracy", "accuracy_other"]].mean()
+            for _, place in tested(own).join(means).reset_index().iterrows():
+                body.append(
+                    [
+                        label,
+                        str(place["memory_size"]),
+                        *(f"{place[column]:.3f}" for column in means),
+                        gap_text(place),
+                        f"{place['p']:.2g}" if place["count"] > 1 else "",
+                        str(place["count"]),
+                    ]
+                )
     return body

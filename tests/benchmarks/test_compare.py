@@ -48,6 +48,16 @@ def test_rows_of_other_options_are_left_out(tmp_path, capsys):
     assert "0.9" not in capsys.readouterr().out
 
 
+def test_every_training_that_both_have_is_compared(tmp_path, capsys):
+    grid = {"streams": ["digits"], "methods": ["gmc", "reservoir"], "sizes": [100]}
+    rows = rows_for("gdumb", seeds=[0], epochs=10, **grid) + rows_for("gdumb", **grid)
+    write_rows(tmp_path / "gdumb.csv", rows)
+    assert main(["compare", "gdumb", "gmc", "reservoir", "--results", str(tmp_path)]) == 0
+    _, _, first, second = capsys.readouterr().out.splitlines()
+    assert "epochs" not in first and first.endswith("| 2     |")
+    assert ", 10 epochs | 100 " in second and second.endswith("| 1     |")
+
+
 def test_the_setting_of_the_pairs_counts_and_is_named(tmp_path, capsys):
     grid = {"streams": ["digits"], "sizes": [100], "seeds": [0]}
     whole = rows_for("gdumb", methods=["gmc", "reservoir"], **grid)
