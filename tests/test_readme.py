@@ -21,7 +21,7 @@ from benchmarks.__main__ import COMMANDS
 from benchmarks.grid.rows import PUBLISHED, ResultsFile
 from benchmarks.report.averages import curves, each_experience, frame_of, usual
 from benchmarks.report.claims import updated
-from benchmarks.report.contrasts import to_reference
+from benchmarks.report.contrasts import gap_text, paired, tested, to_reference
 from benchmarks.report.tables import accuracy_table, differences
 from benchmarks.streams.models import mlp
 from benchmarks.streams.registry import last_layer_dim
@@ -285,6 +285,7 @@ def of_covertype(name):
 
 def test_what_was_found_of_replay_on_covertype_is_in_the_rows():
     rows = of_covertype("replay.csv")
+    rows = rows[(rows["train_fraction"] == 0.1) & (rows["epochs"] == 50)]
     keys = [("gmc-last-layer", 4), ("gmc", 0), ("gmc-last-layer", 64), ("reservoir", 0)]
     unweighted = (rows["method"] == "gmc-last-layer") & (rows["weighted"] == "no")
     found = rows[~unweighted].groupby(["method", "draws"])["accuracy"].mean()
@@ -305,6 +306,43 @@ def test_what_was_found_of_replay_on_covertype_is_in_the_rows():
         assert sentence in text
     shown = re.findall(r"of the whole stream: (\S+) ± \S+ with 200 epochs, (\S+) ± ", text)
     assert shown == [(signed(leads[200]), signed(leads[2000]))]
+
+
+def replay_of_500(fraction, epochs, variant):
+    """Accuracies of a memory of Covertype and of the reservoir, and their difference tested."""
+    files = (PUBLISHED / folder / "replay.csv" for folder in (".", "ablations"))
+    frame = frame_of([row for path in files for row in ResultsFile(path).rows()])
+    frame = frame[(frame["stream"] == "sorted-covertype") & (frame["memory_size"] == 500)]
+    frame = frame[(frame["train_fraction"] == fraction) & (frame["epochs"] == epochs)]
+    pairs = paired(*(frame[frame["variant"] == name] for name in (variant, "reservoir")))
+    (found,) = tested(pairs).to_dict("records")
+    return *(f"{pairs[name].mean():.3f}" for name in ("accuracy", "accuracy_other")), found
+
+
+def test_epochs_of_replay_on_the_whole_covertype_are_those_of_the_rows():
+    lines = re.findall(
+        r"  \| (\d+) \| (0\S+) \| (0\S+) \| (\S+ ± \S+) \| (\d) \|", PAGES[1].read_text()
+    )
+    assert [line[0] for line in lines] == ["1", "5", "50"]
+    for epochs, *shown in lines:
+        ours, chance, found = replay_of_500("1", epochs, "gmc")
+        assert shown == [ours, chance, gap_text(found), str(found["count"])]
+
+
+def test_five_epochs_of_replay_on_a_tenth_of_covertype_are_those_of_the_rows():
+    variants = ("gmc", "gmc, weighted no", "gmc-last-layer, draws 64", "gmc-projection")
+    found = {name: replay_of_500("0.1", "5", name) for name in variants}
+    assert {result[2]["count"] for result in found.values()} == {5}
+    ours, without, many = (found[name][0][1:] for name in variants[:3])
+    gaps = {name: gap_text(result[2]).replace("0.", ".") for name, result in found.items()}
+    text = " ".join(PAGES[1].read_text().split())
+    for sentence in (
+        f"With five epochs the weights count (default: {ours} with them, {without} without).",
+        f"Five epochs, five seeds: the default {ours}, 64 draws {many}, the reservoir "
+        f"{found['gmc'][1][1:]} (64 draws minus it {gaps[variants[2]]}).",
+        f"with five epochs and 500 by {gaps[variants[3]]}.",
+    ):
+        assert sentence in text
 
 
 def signed(gap):

@@ -67,7 +67,7 @@ def setting_text(row: Row) -> list[str]:
     fraction, epochs = row["train_fraction"], row["epochs"]
     return [
         *([] if fraction == "1" else [f"{FRACTIONS.get(fraction, fraction)} of the stream"]),
-        *([] if epochs == "200" else [f"{epochs} epochs"]),
+        *([] if epochs == "200" else [f"{epochs} epoch{'s' * (epochs != '1')}"]),
         *([] if row["precision"] == "float32" else [row["precision"]]),
     ]
 
