@@ -343,6 +343,13 @@ def test_five_epochs_of_replay_on_a_tenth_of_covertype_are_those_of_the_rows():
         f"with five epochs and 500 by {gaps[variants[3]]}.",
     ):
         assert sentence in text
+    draws = last_layer_draws(nn.Linear(last_layer_dim("sorted-covertype") - 1, 1), 500)
+    projection, chance = found["gmc-projection"][0][1:], found["gmc"][1][1:]
+    guide = " ".join((ROOT / "docs/guide/choices.md").read_text().split())
+    assert (
+        f"the rule's {draws} draws reach {ours}, 64 draws {many}, a projection of all gradients "
+        f"{projection}, a reservoir {chance}."
+    ) in guide
 
 
 def signed(gap):
