@@ -19,9 +19,10 @@ from torch import nn
 from avalanche_gmc.buffers.embedding_choice import last_layer_draws
 from benchmarks.__main__ import COMMANDS
 from benchmarks.grid.rows import PUBLISHED, ResultsFile
+from benchmarks.report import contrasts
 from benchmarks.report.averages import curves, each_experience, frame_of, usual
 from benchmarks.report.claims import updated
-from benchmarks.report.contrasts import gap_text, paired, tested, to_reference
+from benchmarks.report.contrasts import gap_text, to_reference
 from benchmarks.report.tables import accuracy_table, differences
 from benchmarks.streams.models import mlp
 from benchmarks.streams.registry import last_layer_dim
@@ -314,8 +315,8 @@ def replay_of_500(fraction, epochs, variant):
     frame = frame_of([row for path in files for row in ResultsFile(path).rows()])
     frame = frame[(frame["stream"] == "sorted-covertype") & (frame["memory_size"] == 500)]
     frame = frame[(frame["train_fraction"] == fraction) & (frame["epochs"] == epochs)]
-    pairs = paired(*(frame[frame["variant"] == name] for name in (variant, "reservoir")))
-    (found,) = tested(pairs).to_dict("records")
+    pairs = contrasts.paired(*(frame[frame["variant"] == name] for name in (variant, "reservoir")))
+    (found,) = contrasts.tested(pairs).to_dict("records")
     return *(f"{pairs[name].mean():.3f}" for name in ("accuracy", "accuracy_other")), found
 
 
