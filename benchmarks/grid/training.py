@@ -26,6 +26,7 @@ from avalanche_gmc.initialization import derive_seed, fresh_draws, seeded
 from benchmarks.grid.idle_taps import drop_idle_taps
 from benchmarks.grid.lean import Lean
 from benchmarks.grid.published import gdumb_training
+from benchmarks.grid.tiny_maps import multiply_tiny_maps
 from benchmarks.streams.assembly import task_free
 
 # Batches of about a megabyte: larger ones of images spend their time on fresh memory.
@@ -94,6 +95,7 @@ class Recipe:
         # than the reset_parameters() of its layers would.
         (model,) = fresh_draws(self.make_model, 1, derive_seed(self.seed, index))
         drop_idle_taps(model, example[None])
+        multiply_tiny_maps(model)
         if self.published:
             training = gdumb_training(model, self.learning_rate, self.published)
         else:
