@@ -295,17 +295,19 @@ def test_what_was_found_of_replay_on_covertype_is_in_the_rows():
     rare = {name: sum(map(int, first[name].split(";")[3:])) for name in ("gmc", "reservoir")}
     trained = of_covertype("gdumb.csv")
     trained = trained[(trained["train_fraction"] == 1) & trained["method"].isin(rare)]
-    wide = trained.pivot_table("accuracy", ["epochs", "seed"], "method").dropna()
-    leads = (wide["gmc"] - wide["reservoir"]).groupby("epochs").mean()
+    wide = trained.pivot_table("accuracy", ["epochs", "method"], "seed").dropna(axis="columns")
+    assert len(wide.columns) == 3
+    leads = (wide.xs("gmc", level=1) - wide.xs("reservoir", level=1)).mean(axis="columns")
     text = " ".join(PAGES[1].read_text().split())
     draws = last_layer_draws(nn.Linear(last_layer_dim("sorted-covertype") - 1, 1), 500)
     for sentence in (
         f"4 draws {four}, the default's {draws} draws {default}, 64 draws {most}, "
         f"the reservoir {chance}.",
-        f"{rare['gmc']} of 500 are of the four rarest ones, {rare['reservoir']} in the reservoir.",
+        f"{rare['gmc']} of the default's 500 are of the four rarest ones, {rare['reservoir']} in the "
+        "reservoir.",
     ):
         assert sentence in text
-    shown = re.findall(r"of the whole stream: (\S+) ± \S+ with 200 epochs, (\S+) ± ", text)
+    shown = re.findall(r"the same three seeds: (\S+) with 200 epochs, (\S+) with 2,000 ", text)
     assert shown == [(signed(leads[200]), signed(leads[2000]))]
 
 
