@@ -303,8 +303,8 @@ def test_what_was_found_of_replay_on_covertype_is_in_the_rows():
     for sentence in (
         f"4 draws {four}, the default's {draws} draws {default}, 64 draws {most}, "
         f"the reservoir {chance}.",
-        f"{rare['gmc']} of the default's 500 are of the four rarest ones, {rare['reservoir']} in the "
-        "reservoir.",
+        f"{rare['gmc']} of the default's 500 are of the four rarest ones, {rare['reservoir']} in "
+        "the reservoir.",
     ):
         assert sentence in text
     shown = re.findall(r"the same three seeds: (\S+) with 200 epochs, (\S+) with 2,000 ", text)

@@ -57,7 +57,7 @@ def lines(rows: Sequence[Row], method: str, other: str) -> list[list[str]]:
     for stream in streams(rows):
         settings = pairs[pairs["stream"] == stream].groupby(SETTING, sort=False)
         for _, own in sorted(settings, key=lambda item: -len(item[1])):
-            label = ", ".join([title_of(stream), *setting_text(own.iloc[0])])
+            label = ", ".join([title_of(stream), *setting_text(own)])
             means = own.groupby(PLACE)[["accuracy", "accuracy_other"]].mean()
             for _, place in tested(own).join(means).reset_index().iterrows():
                 body.append(

@@ -2,7 +2,8 @@
 
 A *variant* is everything that may differ between two lines of a figure: the method and the options
 it was run with. A *setting* is how a row was trained; only rows of one setting are averaged or
-compared.
+compared. The exception is the precision, which the machine chooses where bfloat16 is slow: rows of
+a pair have the same, but the pairs of different seeds need not.
 """
 
 from __future__ import annotations
@@ -51,24 +52,37 @@ def variant(row: Row) -> str:
 def usual(frame: Frame, setting: Sequence[str] = SETTING) -> Frame:
     """Of each stream the rows of one setting: that in which its first method has most rows.
 
+    Where a memory size and seed were not run in its precision, their rows in another count too.
+
     :param setting: the columns that make it.
     """
     if frame.empty:
         return frame
-    values = frame[list(setting)].agg(" ".join, axis=1)
     rank = frame["method"].map({name: i for i, name in enumerate(METHODS)}).fillna(len(METHODS))
     leading = rank == rank.groupby(frame["stream"]).transform("min")
-    found = values[leading].groupby(frame["stream"]).agg(lambda own: own.value_counts().index[0])
-    return frame[values == frame["stream"].map(found)]
+
+    def most(columns: Sequence[str]) -> Frame:
+        """Whether each row has the values that most rows of its stream's first method have."""
+        values = frame[columns].agg(" ".join, axis=1)
+        counts = values[leading].groupby(frame["stream"])
+        return values == frame["stream"].map(counts.agg(lambda own: own.value_counts().index[0]))
+
+    kept = most(list(setting))
+    if "precision" in setting:
+        place = frame.groupby(["stream", "memory_size", "seed"], sort=False).ngroup()
+        elsewhere = ~place.isin(place[kept])
+        kept |= elsewhere & most([column for column in setting if column != "precision"])
+    return frame[kept]
 
 
-def setting_text(row: Row) -> list[str]:
-    """What is unlike the paper's training in how a row was trained: nothing, or some words."""
-    fraction, epochs = row["train_fraction"], row["epochs"]
+def setting_text(own: Frame) -> list[str]:
+    """What is unlike the paper's training in how rows of one setting were trained, in words."""
+    fraction, epochs = own["train_fraction"].iloc[0], own["epochs"].iloc[0]
+    precisions = sorted(own["precision"].unique())
     return [
         *([] if fraction == "1" else [f"{FRACTIONS.get(fraction, fraction)} of the stream"]),
         *([] if epochs == "200" else [f"{epochs} epoch{'s' * (epochs != '1')}"]),
-        *([] if row["precision"] == "float32" else [row["precision"]]),
+        *([] if precisions == ["float32"] else [" or ".join(precisions)]),
     ]
 
 

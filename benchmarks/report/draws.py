@@ -80,7 +80,7 @@ def training(own: Frame) -> str:
     """Seeds, and what is unlike the paper's training."""
     counts = sorted(set(own["count"]))
     seeds = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-    return ", ".join([f"{seeds} seeds", *setting_text(own.iloc[0])])
+    return ", ".join([f"{seeds} seeds", *setting_text(own)])
 
 
 def gains(rows: Sequence[Row]) -> Frame:

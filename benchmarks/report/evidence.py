@@ -65,9 +65,10 @@ def compared(part: Part, results: Path) -> Frame:
 def tested(pairs: Frame) -> Frame:
     """The tests by stream and memory size, and what the rows say about their settings."""
     place = pairs.groupby(contrasts.PLACE, sort=False)
+    settings = {name: ", ".join(setting_text(own)) for name, own in pairs.groupby("stream")}
     sums = place[["seconds", "seconds_other"]].sum()
     found = contrasts.tested(pairs).assign(
-        setting=place.first().agg(lambda row: ", ".join(setting_text(row)), axis=1),
+        setting=place["stream"].first().map(settings),
         left_out=place["left_out"].first(),
         time_ratio=sums["seconds"] / sums["seconds_other"].where(sums["seconds_other"] > 0),
     )

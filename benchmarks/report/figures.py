@@ -193,7 +193,7 @@ def title(axis: Any, stream: str, frame: Frame) -> None:
     """The stream's name, and below it the seeds and what is unlike the paper's training."""
     own = frame[frame["stream"] == stream]
     seeds = own["seed"].nunique()
-    texts = [f"{seeds} seed{'s' if seeds > 1 else ''}", *setting_text(own.iloc[0])]
+    texts = [f"{seeds} seed{'s' if seeds > 1 else ''}", *setting_text(own)]
     axis.set_title(f"{title_of(stream)}\n", fontsize=12)
     grey = {"ha": "center", "fontsize": 9, "color": "#555555"}
     axis.text(0.5, 1.03, ", ".join(texts), transform=axis.transAxes, **grey)

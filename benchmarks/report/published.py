@@ -62,7 +62,7 @@ def gaps_of(frame: Frame, ours: str) -> Frame:
 def title_with_setting(frame: Frame, stream: str) -> str:
     """A stream, and how it was trained on where that is not as in the paper."""
     own = frame[frame["stream"] == stream]
-    return ", ".join([title_of(stream), *(setting_text(own.iloc[0]) if len(own) else [])])
+    return ", ".join([title_of(stream), *(setting_text(own) if len(own) else [])])
 
 
 def accuracy_text(found: Frame, key: tuple[str, int, str]) -> str:

@@ -74,7 +74,7 @@ def training(own: Frame) -> str:
     counts = own.groupby(["variant", "memory_size"])["seed"].nunique()
     least, most = counts.min(), counts.max()
     seeds = f"{least} to {most}" if least < most else f"{most}"
-    return ", ".join([f"{seeds} seed{'s' if most > 1 else ''}", *setting_text(own.iloc[0])])
+    return ", ".join([f"{seeds} seed{'s' if most > 1 else ''}", *setting_text(own)])
 
 
 def text_of(own: Frame, gap: Any, noisy: bool) -> str:

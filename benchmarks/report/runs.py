@@ -28,7 +28,7 @@ def lines(name: str, path: Path) -> list[list[str]]:
         return []
     found = []
     for (stream, *_), own in frame_of(rows).groupby(["stream", *SETTING], sort=False):
-        training = ", ".join(setting_text(own.iloc[0])) or "as in the paper"
+        training = ", ".join(setting_text(own)) or "as in the paper"
         memories: dict[str, list[str]] = {}
         for variant in in_order(own["variant"].unique()):
             memories.setdefault(sizes(own[own["variant"] == variant]), []).append(label_of(variant))

@@ -27,7 +27,7 @@ def superseded(rows: Sequence[Row]) -> Frame:
     found = []
     for memory, own in frame_of(rows).groupby(MEMORY, sort=False):
         settings = [
-            (rank(part.iloc[0]), set(part["seed"]), words(part.iloc[0]))
+            (rank(part.iloc[0]), set(part["seed"]), words(part))
             for _, part in own.groupby(SETTING, sort=False)
         ]
         for level, seeds, old in settings:
@@ -42,6 +42,6 @@ def rank(row: Row) -> tuple[float, int, bool]:
     return float(row["train_fraction"]), int(row["epochs"]), row["precision"] == "bf16"
 
 
-def words(row: Row) -> str:
+def words(own: Frame) -> str:
     """A setting in words."""
-    return ", ".join(setting_text(row)) or "as in the paper"
+    return ", ".join(setting_text(own)) or "as in the paper"

@@ -6,7 +6,7 @@ import pytest
 from claim_rows import write
 from scipy import stats
 
-from benchmarks.report import contrasts
+from benchmarks.report import contrasts, evidence
 
 LAST, RESERVOIR = {"method": "gmc-last-layer"}, {"method": "reservoir"}
 PAPER = {"draws": "4", "mode": "exact", "weighted": "yes"}
@@ -130,6 +130,21 @@ def test_settings_are_never_mixed(tmp_path, other):
     pairs = contrasts.compared(rows, LAST | PAPER, RESERVOIR)
     assert pairs["gap"].tolist() == pytest.approx([0.1] * 4)
     assert set(pairs["left_out"]) == {2}
+
+
+def test_seeds_that_only_the_other_precision_has_count_too(tmp_path):
+    def run(gap, seeds, precision):
+        gains = {"gmc-last-layer": lambda *_: 0.5 + gap, "reservoir": lambda *_: 0.5}
+        images = {"streams": ["split-cifar10"], "precision": precision}
+        return write(tmp_path, "gdumb", gains, sizes=(100,), seeds=seeds, **images)
+
+    run(0.1, (0, 1, 2), "bf16")
+    rows = run(0.3, (2, 3), "float32")
+    pairs = contrasts.compared(rows, LAST | PAPER, RESERVOIR)
+    found = pairs.set_index("seed")["gap"].round(3).to_dict()
+    assert found == {"0": 0.1, "1": 0.1, "2": 0.1, "3": 0.3}
+    assert set(pairs["left_out"]) == {1}
+    assert evidence.tested(pairs)["setting"].tolist() == ["bf16 or float32"]
 
 
 def test_a_setting_that_both_sides_name_may_differ(tmp_path):
