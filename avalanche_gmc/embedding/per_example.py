@@ -29,7 +29,7 @@ from torch.func import functional_call, grad, vmap
 
 from avalanche_gmc.embedding.forward import run_model
 from avalanche_gmc.embedding.layer_errors import LayerUse, layer_uses
-from avalanche_gmc.embedding.layers import RULES, LayerRule, split_gradient
+from avalanche_gmc.embedding.layers import RULES, Block, LayerRule, split_gradient
 from avalanche_gmc.embedding.losses import ExampleLoss
 
 BLOCK_PARAMETERS = 2**14
@@ -46,8 +46,8 @@ class Piece(NamedTuple):
 
     rows: slice
     tensor: int
-    block: int  # counted over all tensors
-    gradients: Tensor  # (number of rows)×p
+    number: int  # of the block, counted over all tensors
+    block: Block  # (number of rows)×p
 
 
 class _Slot(NamedTuple):
@@ -206,9 +206,9 @@ class PerExampleGradients:
                 # Two biases may be given one gradient; weights never.
                 mine = gradient.clone() if gradient.ndim < 2 else gradient
                 blocks = split_gradient(mine.unsqueeze(0), slot.step)
-                rest |= {slot.first_block + offset: block for offset, block in enumerate(blocks)}
+                rest |= {slot.first_block + i: block.gradients for i, block in enumerate(blocks)}
             for piece in self._layer_pieces(uses, slice(example, example + 1), tolerances):
-                rest[piece.block] -= piece.gradients
+                rest[piece.number] -= piece.block.whole()
             for parameter in some:
                 slot = self._slots[id(parameter)]
                 own = range(slot.first_block, slot.first_block + slot.blocks)
@@ -249,9 +249,9 @@ def _slots(parameters: dict[str, nn.Parameter]) -> dict[int, _Slot]:
     return slots
 
 
-def _pieces(rows: slice, slot: _Slot, blocks: Iterator[Tensor]) -> Iterator[Piece]:
-    for offset, gradients in enumerate(blocks):
-        yield Piece(rows, slot.tensor, slot.first_block + offset, gradients)
+def _pieces(rows: slice, slot: _Slot, blocks: Iterator[Block]) -> Iterator[Piece]:
+    for offset, block in enumerate(blocks):
+        yield Piece(rows, slot.tensor, slot.first_block + offset, block)
 
 
 def _work(use: LayerUse) -> int:

@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 
+from avalanche_gmc.embedding.layers import Block
 from avalanche_gmc.initialization import derive_seed
 
 CHUNK_ENTRIES = 2**19
@@ -35,16 +37,16 @@ class Projection(ABC):
         self._keys = (seed, draw)
 
     @abstractmethod
-    def add(self, out: Tensor, gradients: Tensor, block: int) -> None:
+    def add(self, out: Tensor, block: Block, number: int) -> None:
         """Add the projection of one block's gradients to ``out``.
 
         :param out: N×d, changed in place.
-        :param gradients: N×p.
-        :param block: the block's number; the same one must always come with the same p.
+        :param block: N×p.
+        :param number: the block's; the same one must always come with the same p.
         """
 
-    def _generator(self, block: int) -> torch.Generator:
-        return torch.Generator().manual_seed(derive_seed(*self._keys, block))
+    def _generator(self, number: int) -> torch.Generator:
+        return torch.Generator().manual_seed(derive_seed(*self._keys, number))
 
 
 class SparseProjection(Projection):
@@ -55,26 +57,37 @@ class SparseProjection(Projection):
     that the variance of a count sketch asks for, and additions become contiguous.
     """
 
-    def add(self, out: Tensor, gradients: Tensor, block: int) -> None:
-        generator, size = self._generator(block), gradients.shape[1]
+    def add(self, out: Tensor, block: Block, number: int) -> None:
+        generator, gradients = self._generator(number), block.gradients
+        size, kept = block.columns or (gradients.shape[1], (slice(0, gradients.shape[1]),))
         signs = random_signs(size, generator).to(gradients)
         starts = torch.randint(self.dim, (math.ceil(size / self.dim),), generator=generator)
-        for run, start in enumerate(starts.tolist()):
-            first, last = run * self.dim, min((run + 1) * self.dim, size)
-            wrap = min(last, first + self.dim - start)
-            for a, b, bucket in ((first, wrap, start), (wrap, last, 0)):
-                target = out[:, bucket : bucket + b - a]
-                target.addcmul_(gradients[:, a:b], signs[a:b])
+        start_of, there = starts.tolist(), 0
+        for columns in kept:
+            for a, b, bucket in self._runs(columns, start_of):
+                some = gradients[:, there : there + b - a]
+                out[:, bucket : bucket + b - a].addcmul_(some, signs[a:b])
+                there += b - a
+
+    def _runs(self, columns: slice, start_of: list[int]) -> Iterator[tuple[int, int, int]]:
+        """Parameters a to b, which go to neighbouring buckets, and the first bucket."""
+        a = columns.start
+        while a < columns.stop:
+            run, offset = divmod(a, self.dim)
+            bucket = (start_of[run] + offset) % self.dim
+            b = min(columns.stop, (run + 1) * self.dim, a + self.dim - bucket)
+            yield a, b, bucket
+            a = b
 
 
 class RademacherProjection(Projection):
     """The paper's projection on d vectors of independent ±1, scaled by 1/sqrt(d)."""
 
-    def add(self, out: Tensor, gradients: Tensor, block: int) -> None:
-        generator, size = self._generator(block), gradients.shape[1]
+    def add(self, out: Tensor, block: Block, number: int) -> None:
+        generator, gradients = self._generator(number), block.whole()
         alpha = 1 / math.sqrt(self.dim)
         rows = max(1, CHUNK_ENTRIES // self.dim)
-        for a in range(0, size, rows):
+        for a in range(0, gradients.shape[1], rows):
             some = gradients[:, a : a + rows]
             signs = random_signs(some.shape[1] * self.dim, generator).view(-1, self.dim)
             out.addmm_(some, signs.to(some), alpha=alpha)

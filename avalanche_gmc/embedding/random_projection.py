@@ -84,7 +84,7 @@ class RandomProjectionEmbedding(DrawsEmbedding[Tensor]):
         projection = PROJECTIONS[self._projection](self._dim, seed=self.seed, draw=draw)
         projected = torch.zeros(len(inputs), self._dim, dtype=self._dtype, device=self._device)
         for piece in self._gradients(draw).pieces(inputs, targets):
-            projection.add(projected[piece.rows], piece.gradients, piece.block)
+            projection.add(projected[piece.rows], piece.block, piece.number)
         require_moderate(projected, draw, rows.start)
         store[rows, draw * self._dim : (draw + 1) * self._dim] = projected
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from avalanche_gmc.embedding import LastLayerEmbedding, RandomProjectionEmbedding
+from avalanche_gmc.embedding.layers import Block
 from avalanche_gmc.embedding.projection import PROJECTIONS
 from avalanche_gmc.initialization import Redrawn, derive_seed, draw_from
 from benchmarks.streams.models import mlp
@@ -57,7 +58,7 @@ def projected_loop(
         for block, rows in enumerate(per_tensor):
             gradient = torch.stack(rows)
             ordered = gradient.movedim(2, -1) if gradient.ndim > 3 else gradient
-            projection.add(out, ordered.flatten(1), block)
+            projection.add(out, Block(ordered.flatten(1)), block)
         columns.append(out)
     return torch.cat(columns, dim=1)
 

@@ -5,13 +5,17 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from functools import partial
+from unittest import mock
 
 import pytest
 import torch
 from gradient_oracle import MODELS, Recurrent, Tokens, gradient_loop, make_examples
+from hypothesis import assume, given
+from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from avalanche_gmc.embedding.layers import RULES
 from avalanche_gmc.embedding.losses import ExampleLoss
 from avalanche_gmc.embedding.per_example import PerExampleGradients
 
@@ -22,9 +26,9 @@ def assemble(engine: PerExampleGradients, inputs: Tensor, targets: Tensor) -> di
     """All pieces put together: N×p for each block."""
     found: dict[int, Tensor] = {}
     for piece in engine.pieces(inputs, targets):
-        width = piece.gradients.shape[1]
-        whole = found.setdefault(piece.block, torch.zeros(len(inputs), width))
-        whole[piece.rows] += piece.gradients
+        gradients = piece.block.whole()
+        whole = found.setdefault(piece.number, torch.zeros(len(inputs), gradients.shape[1]))
+        whole[piece.rows] += gradients
     return found
 
 
@@ -67,6 +71,59 @@ def test_gradients_equal_the_autograd_loop(
         scale = float(exact.abs().max())
         torch.testing.assert_close(found[block], exact, rtol=1e-3, atol=1e-4 * scale + 1e-7)
     assert engine.ways.by_layer is (name not in SLOW_WAY)
+
+
+@given(
+    height=st.integers(1, 4),
+    width=st.integers(1, 4),
+    kernel=st.tuples(st.integers(1, 4), st.integers(1, 4)),
+    stride=st.integers(1, 3),
+    padding=st.one_of(st.integers(0, 3), st.just("same")),
+    dilation=st.integers(1, 2),
+    limit=st.integers(1, 100),
+)
+def test_taps_that_meet_no_pixel_change_nothing(
+    height: int,
+    width: int,
+    kernel: tuple[int, int],
+    stride: int,
+    padding: int | str,
+    dilation: int,
+    limit: int,
+) -> None:
+    zeros = 0 if isinstance(padding, str) else padding
+    if isinstance(padding, str):
+        stride = 1
+    else:
+        assume(height + 2 * zeros > dilation * (kernel[0] - 1))
+        assume(width + 2 * zeros > dilation * (kernel[1] - 1))
+    torch.manual_seed(0)
+    options = {"stride": stride, "padding": padding, "dilation": dilation}
+    layer = nn.Conv2d(2, 3, kernel, **options)
+    model = nn.Sequential(layer, nn.Tanh(), nn.Flatten(), nn.LazyLinear(4))
+    inputs, targets = torch.randn(3, 2, height, width), torch.tensor([0, 1, 3])
+    model(inputs)
+    with (
+        mock.patch("avalanche_gmc.embedding.layers.FEWEST_CHANNELS", 1),
+        mock.patch("avalanche_gmc.embedding.per_example.BLOCK_PARAMETERS", limit),
+    ):
+        engine = PerExampleGradients(model, ExampleLoss(), work_elements=50)
+        found = assemble(engine, inputs, targets)
+    assert engine.ways.by_layer
+    for block, exact in enumerate(expected_blocks(model, inputs, targets, limit)):
+        torch.testing.assert_close(found[block], exact, rtol=1e-3, atol=1e-5)
+
+
+def test_only_taps_that_meet_a_pixel_are_computed() -> None:
+    layer = nn.Conv2d(256, 8, 3, stride=2, padding=1)
+    errors = torch.randn(2, 8, 1, 1)
+    inputs = torch.randn(2, 256, 2, 2)  # met by the four taps of the lower right corner
+    blocks = list(RULES[nn.Conv2d]["weight"](layer, inputs, errors, 8))
+    assert [block.gradients.shape for block in blocks] == [(2, 8 * 4 * 256)]
+    whole = blocks[0].whole().view(2, 8, 9, 256)
+    assert (whole.count_nonzero(dim=(0, 1, 3)) > 0).tolist() == [False] * 4 + [
+        *(True, True, False, True, True)
+    ]
 
 
 @pytest.mark.parametrize("name", ["mlp", "cnn", "odd convolutions", "shared layers"])

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from avalanche_gmc.embedding.layers import Block, Columns
 from avalanche_gmc.embedding.projection import PROJECTIONS, random_signs
 
 KINDS = pytest.mark.parametrize("kind", list(PROJECTIONS))
@@ -20,7 +21,7 @@ def matrix(
 ) -> Tensor:
     """The projection as a size×dim matrix: what it does to unit vectors."""
     out = torch.zeros(size, dim)
-    PROJECTIONS[kind](dim, seed=seed, draw=draw).add(out, torch.eye(size), block)
+    PROJECTIONS[kind](dim, seed=seed, draw=draw).add(out, Block(torch.eye(size)), block)
     return out
 
 
@@ -45,9 +46,28 @@ def test_dense_entries_are_plus_or_minus_one_over_the_root_of_d(
 def test_projections_are_linear_and_add_up(kind: str) -> None:
     gradients = torch.randn(7, 300, generator=torch.Generator().manual_seed(0))
     out = torch.ones(7, 40)
-    PROJECTIONS[kind](40, seed=2, draw=1).add(out, 3 * gradients, 5)
+    PROJECTIONS[kind](40, seed=2, draw=1).add(out, Block(3 * gradients), 5)
     expected = 1 + 3 * gradients @ matrix(kind, 300, 40, seed=2, draw=1, block=5)
     torch.testing.assert_close(out, expected, rtol=1e-4, atol=1e-4)
+
+
+@KINDS
+@given(size=st.integers(1, 60), dim=st.integers(1, 25), ends=st.sets(st.integers(0, 60)))
+def test_columns_that_are_left_out_count_as_zeros(
+    kind: str, size: int, dim: int, ends: set[int]
+) -> None:
+    places = sorted(end for end in ends if end <= size)
+    kept = tuple(slice(*pair) for pair in zip(places[::2], places[1::2], strict=False))
+    there = torch.randn(3, sum(s.stop - s.start for s in kept))
+    columns = Columns(size, kept)
+    whole = torch.zeros(3, size)
+    if kept:
+        whole[:, torch.cat([torch.arange(size)[some] for some in kept])] = there
+    torch.testing.assert_close(columns.spread(there), whole)
+    found = torch.zeros(3, dim)
+    PROJECTIONS[kind](dim, seed=4, draw=1).add(found, Block(there, columns), 2)
+    expected = whole @ matrix(kind, size, dim, seed=4, draw=1, block=2)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
 
 
 @KINDS
@@ -67,7 +87,7 @@ def test_inner_products_are_unbiased_and_their_variance_is_the_textbook_one(kind
     estimates = []
     for seed in range(repeats):
         out = torch.zeros(2, dim)
-        PROJECTIONS[kind](dim, seed=seed, draw=0).add(out, pair, 0)
+        PROJECTIONS[kind](dim, seed=seed, draw=0).add(out, Block(pair), 0)
         estimates.append(out[0] @ out[1])
     found = torch.stack(estimates).double()
     exact = float(x @ y)

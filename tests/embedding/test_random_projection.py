@@ -8,6 +8,7 @@ from gradient_oracle import MODELS, gradient_loop, make_examples
 from torch import Tensor, nn
 
 from avalanche_gmc.embedding import RandomProjectionEmbedding
+from avalanche_gmc.embedding.layers import Block
 from avalanche_gmc.embedding.projection import PROJECTIONS
 
 KINDS = pytest.mark.parametrize("projection", ["sparse", "rademacher"])
@@ -25,7 +26,7 @@ def projected_loop(
             gradient = torch.stack(rows)
             if gradient.ndim == 5:
                 gradient = gradient.permute(0, 1, 3, 4, 2)
-            projection.add(out, gradient.flatten(1), block)
+            projection.add(out, Block(gradient.flatten(1)), block)
         parts.append(out)
     return torch.cat(parts, dim=1)
 
