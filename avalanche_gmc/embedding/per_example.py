@@ -159,12 +159,10 @@ class PerExampleGradients:
     def _gradients_alone(self, x: Tensor, y: Tensor) -> list[Tensor]:
         """Autograd's gradients of the loss of one example in a batch of its own."""
         parameters = list(self.parameters.values())
-        gradients = torch.autograd.grad(self._loss_alone(x, y), parameters, materialize_grads=True)
-        return [gradient.to_dense() for gradient in gradients]
-
-    def _loss_alone(self, x: Tensor, y: Tensor) -> Tensor:
         with torch.enable_grad():
-            return self.loss(run_model(self.model, x.unsqueeze(0)), y.unsqueeze(0)).sum()
+            value = self.loss(run_model(self.model, x.unsqueeze(0)), y.unsqueeze(0)).sum()
+        gradients = torch.autograd.grad(value, parameters, materialize_grads=True)
+        return [gradient.to_dense() for gradient in gradients]
 
     def _row_blocks(self, some: slice, size: int) -> Iterator[slice]:
         step = max(1, self.work_elements // max(1, size))
@@ -184,25 +182,37 @@ class PerExampleGradients:
         return all(self._agrees(x, targets[some]) for x in probes)
 
     def _agrees(self, inputs: Tensor, targets: Tensor) -> bool:
+        """Gradients are compared within one batch: alone, an example is rounded otherwise, and an
+        activation at a kink may fall to the other side, which changes gradients much and outputs
+        hardly. So outputs are what is compared with those of the examples alone."""
         try:
             uses = self._layer_uses(inputs, targets)
+            with torch.enable_grad():
+                outputs = run_model(self.model, inputs)
+                values = self.loss(outputs, targets)
             return uses is not None and all(
-                self._is_own_gradient(uses, example, x, y)
-                for example, (x, y) in enumerate(zip(inputs, targets, strict=True))
+                self._is_own_output(outputs[example], inputs[example])
+                and self._is_own_gradient(uses, example, values[example])
+                for example in range(len(inputs))
             )
         except (RuntimeError, IndexError):
             return False
 
-    def _is_own_gradient(self, uses: list[LayerUse], example: int, x: Tensor, y: Tensor) -> bool:
-        """Whether the layers' pieces add up to the gradient of the example alone, every tensor."""
-        value = self._loss_alone(x, y)
+    @torch.no_grad()
+    def _is_own_output(self, output: Tensor, x: Tensor) -> bool:
+        """Whether the model returns the same for the example alone."""
+        alone = run_model(self.model, x.unsqueeze(0))[0]
+        return _largest(output - alone) <= _tolerance(alone)
+
+    def _is_own_gradient(self, uses: list[LayerUse], example: int, value: Tensor) -> bool:
+        """Whether the layers' pieces add up to the gradient of the example's loss, every tensor."""
         for some in self._tensor_groups():
             gradients = torch.autograd.grad(value, some, retain_graph=True, materialize_grads=True)
             rest: dict[int, Tensor] = {}
             tolerances: dict[int, float] = {}
             for parameter, gradient in zip(some, gradients, strict=True):
                 slot = self._slots[id(parameter)]
-                tolerances[slot.tensor] = 1e-3 * _largest(gradient) + 1e-12
+                tolerances[slot.tensor] = _tolerance(gradient)
                 # Two biases may be given one gradient; weights never.
                 mine = gradient.clone() if gradient.ndim < 2 else gradient
                 blocks = split_gradient(mine.unsqueeze(0), slot.step)
@@ -231,6 +241,11 @@ def _largest(values: Tensor) -> float:
     """The largest absolute value, without a copy; 0 if there are NaN, which prove nothing."""
     largest = max(float(values.amax()), -float(values.amin()))
     return 0.0 if math.isnan(largest) else largest
+
+
+def _tolerance(exact: Tensor) -> float:
+    """How far a value may be from an exact one by rounding."""
+    return 1e-3 * _largest(exact) + 1e-12
 
 
 def _trainable(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:

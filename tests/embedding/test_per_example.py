@@ -207,6 +207,58 @@ def test_zero_examples_cannot_hide_that_a_weight_is_used_elsewhere(threshold: fl
         torch.testing.assert_close(found[block], exact)
 
 
+class RoundedByBatch(nn.Module):
+    """Stands for rounding, which is another for an example alone: half of its activations are at
+    a kink, and above it only in company."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.head = nn.Linear(4, 6), nn.Linear(6, 3)
+        with torch.no_grad():
+            self.layer.weight[:3], self.layer.bias[:3] = 0, 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = self.layer(x) + (1e-6 if len(x) > 1 else -1e-6)
+        output: Tensor = self.head(F.relu(hidden))
+        return output
+
+
+def test_rounding_does_not_send_a_model_the_slow_way() -> None:
+    torch.manual_seed(0)
+    model, targets = RoundedByBatch(), torch.arange(6) % 3
+    inputs = torch.randn(6, 4)
+    engine = PerExampleGradients(model, ExampleLoss(), work_elements=100)
+    found = assemble(engine, inputs, targets)
+    assert engine.ways.by_layer
+    gradients = torch.autograd.grad(
+        F.cross_entropy(model(inputs), targets, reduction="sum"), list(model.parameters())
+    )
+    for block, gradient in enumerate(gradients):
+        torch.testing.assert_close(found[block].sum(0), gradient.flatten())
+
+
+class LooksAtTheBatch(nn.Module):
+    """Scales its outputs by other examples, without gradients."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden: Tensor = self.layer(x)
+        return hidden / hidden.detach().abs().mean()
+
+
+def test_outputs_that_depend_on_other_examples_take_the_general_way() -> None:
+    torch.manual_seed(0)
+    model, inputs, targets = LooksAtTheBatch(), torch.randn(6, 4), torch.arange(6) % 3
+    engine = PerExampleGradients(model, ExampleLoss(), work_elements=100)
+    found = assemble(engine, inputs, targets)
+    assert not engine.ways.by_layer
+    for block, exact in enumerate(expected_blocks(model, inputs, targets, 2**14)):
+        torch.testing.assert_close(found[block], exact)
+
+
 class TimeFirst(nn.Module):
     """Lets a layer run over (positions, examples) instead of (examples, positions)."""
 
