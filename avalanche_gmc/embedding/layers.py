@@ -130,32 +130,36 @@ def _of_taps(block: Block, met: list[int], taps: int, channels: int) -> Block:
     return Block(block.gradients, Columns(outputs * taps * channels, kept))
 
 
+def met_taps(
+    size: int, kernel: int, stride: int, dilation: int, before: int, after: int
+) -> list[int]:
+    """The taps of a kernel that meet a pixel, along one axis.
+
+    :param size: pixels of the map.
+    :param before: zeros before them; ``after`` zeros follow.
+    """
+    starts = range(-before, size + after - dilation * (kernel - 1), stride)
+    return [tap for tap in range(kernel) if any(0 <= a + tap * dilation < size for a in starts)]
+
+
 def _met_taps(layer: nn.Conv2d, inputs: Tensor) -> list[int] | None:
-    """The taps of a kernel, row by row, that meet a pixel of a map; None if all or none do."""
+    """The taps of both axes, row by row; None if all of them or none meet a pixel."""
     if layer.padding_mode != "zeros":
         return None
-    before = layer._reversed_padding_repeated_twice[-2::-2]
-    after = layer._reversed_padding_repeated_twice[-1::-2]
-    met = [
-        {
-            tap
-            for tap in range(kernel)
-            for start in range(-a, size + b - dilation * (kernel - 1), stride)
-            if 0 <= start + tap * dilation < size
-        }
-        for size, kernel, stride, dilation, a, b in zip(
-            inputs.shape[2:],
-            layer.kernel_size,
-            layer.stride,
-            layer.dilation,
-            before,
-            after,
-            strict=True,
-        )
-    ]
+    zeros = layer._reversed_padding_repeated_twice
+    axes = zip(
+        inputs.shape[2:],
+        layer.kernel_size,
+        layer.stride,
+        layer.dilation,
+        zeros[-2::-2],
+        zeros[-1::-2],
+        strict=True,
+    )
+    rows, columns = (met_taps(*axis) for axis in axes)
     height, width = layer.kernel_size
-    found = [row * width + column for row in sorted(met[0]) for column in sorted(met[1])]
-    return found if 0 < len(found) < height * width else None
+    met = [row * width + column for row in rows for column in columns]
+    return met if 0 < len(met) < height * width else None
 
 
 def _as_positions(values: Tensor) -> Tensor:

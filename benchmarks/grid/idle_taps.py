@@ -14,6 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from avalanche_gmc.embedding.layers import met_taps
+
 
 def drop_idle_taps(model: nn.Module, inputs: Tensor) -> None:
     """Shrink the kernels of a model in place.
@@ -68,11 +70,7 @@ def _met(size: int, kernel: int, stride: int, padding: int, dilation: int) -> sl
     All of them if none does, or if the kernel would need other zeros before than after the pixels.
     """
     outputs = (size + 2 * padding - dilation * (kernel - 1) - 1) // stride + 1
-    met = [
-        tap
-        for tap in range(kernel)
-        if any(0 <= o * stride - padding + tap * dilation < size for o in range(outputs))
-    ]
+    met = met_taps(size, kernel, stride, dilation, padding, padding)
     first, last = (met[0], met[-1]) if met else (0, kernel - 1)
     zeros = padding - first * dilation
     kept = (size + 2 * zeros - dilation * (last - first) - 1) // stride + 1
