@@ -47,6 +47,14 @@ def folder(text: str) -> Path:
     return path
 
 
+def rows_folder(text: str) -> Path:
+    """A folder that has CSV files of rows."""
+    path = folder(text)
+    if not any(path.glob("*.csv")):
+        raise argparse.ArgumentTypeError(f"{text} holds no results: there is no CSV file in it")
+    return path
+
+
 def add_data_root(parser: argparse.ArgumentParser) -> None:
     """The option of every command that opens data."""
     help_text = f"folder of the data; else ${ROOT_VARIABLE}, else the platform's cache folder"

@@ -19,13 +19,15 @@ from pathlib import Path
 
 from benchmarks.files import write_whole
 from benchmarks.grid.rows import PUBLISHED
-from benchmarks.options import folder
+from benchmarks.options import rows_folder
 from benchmarks.report.claims import markdown, updated
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of ``python -m benchmarks claims``."""
-    parser.add_argument("--results", type=folder, default=PUBLISHED, help="folder of the CSV files")
+    parser.add_argument(
+        "--results", type=rows_folder, default=PUBLISHED, help="folder of the CSV files"
+    )
     parser.add_argument(
         "--update", type=Path, nargs="+", default=[], metavar="PAGE", help="put it into these"
     )

@@ -20,7 +20,7 @@ from benchmarks import UsageError
 from benchmarks.grid.experiments import EXPERIMENTS
 from benchmarks.grid.methods import METHODS
 from benchmarks.grid.rows import PUBLISHED, ResultsFile
-from benchmarks.options import folder
+from benchmarks.options import rows_folder
 from benchmarks.report.averages import SETTING, Row, frame_of, setting_text, streams
 from benchmarks.report.contrasts import PLACE, gap_text, paired, tested
 from benchmarks.report.pages import table
@@ -32,7 +32,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("experiment", choices=EXPERIMENTS, metavar="EXPERIMENT")
     for name, which in (("method", "first"), ("other", "second")):
         parser.add_argument(name, choices=METHODS, metavar=name.upper(), help=f"the {which} memory")
-    parser.add_argument("--results", type=folder, default=PUBLISHED, help="folder of the CSV files")
+    parser.add_argument(
+        "--results", type=rows_folder, default=PUBLISHED, help="folder of the CSV files"
+    )
 
 
 def run(args: argparse.Namespace) -> int:

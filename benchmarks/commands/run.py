@@ -23,7 +23,7 @@ from typing import Any
 
 from benchmarks import UsageError
 from benchmarks.data.datasets import ensure
-from benchmarks.grid.cells import make_cells, make_groups, shard
+from benchmarks.grid.cells import check_methods, make_cells, make_groups, shard
 from benchmarks.grid.experiments import EXPERIMENTS, PRESETS, WHOLE, Scale
 from benchmarks.grid.methods import METHODS
 from benchmarks.grid.rows import RESULTS, Cell, ResultsFile
@@ -118,9 +118,37 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def require_use(args: argparse.Namespace, methods: Sequence[str]) -> None:
+    """Refuse an option of gradient matching that none of the methods looks at."""
+    given = {
+        "draws": args.draws is not None,
+        "dim": args.dim != Cell.dim,
+        "projection": args.projection != Cell.projection,
+        "mode": args.mode != Cell.mode,
+        "weighted": args.unweighted,
+    }
+    users = {
+        f"--{option}": [name for name, method in METHODS.items() if option in method.options]
+        for option, asked_for in given.items()
+        if asked_for
+    }
+    if args.same_dim_as:
+        users["--same-dim-as"] = ["gmc-last-layer"]
+    for option, names in users.items():
+        if not set(names) & set(methods):
+            option = "--unweighted" if option == "--weighted" else option
+            raise UsageError(
+                f"{option} changes nothing for {', '.join(methods)}: choose --methods among "
+                f"{', '.join(names)}, or leave it out"
+            )
+
+
 def grid_of(args: argparse.Namespace) -> list[Cell]:
     """The cells that the options ask for."""
     cells = []
+    methods = args.methods or EXPERIMENTS[args.experiment].methods
+    check_methods(args.methods or ())
+    require_use(args, methods)
     given = {"epochs": args.epochs, "draws": args.draws, "same_dim_as": args.same_dim_as}
     for stream in streams_of(args):
         seeds, sizes, fraction = (
@@ -129,7 +157,7 @@ def grid_of(args: argparse.Namespace) -> list[Cell]:
         cells += make_cells(
             args.experiment,
             [stream],
-            args.methods or EXPERIMENTS[args.experiment].methods,
+            methods,
             sizes,
             seeds,
             defaults={"epochs": PRESETS[args.preset].epochs or WHOLE.epochs},

@@ -14,14 +14,16 @@ import argparse
 
 from benchmarks.grid.experiments import EXPERIMENTS
 from benchmarks.grid.rows import PUBLISHED, ResultsFile
-from benchmarks.options import folder
+from benchmarks.options import rows_folder
 from benchmarks.report.pages import table
 from benchmarks.report.superseded import superseded
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of ``python -m benchmarks superseded``."""
-    parser.add_argument("--results", type=folder, default=PUBLISHED, help="folder of the CSV files")
+    parser.add_argument(
+        "--results", type=rows_folder, default=PUBLISHED, help="folder of the CSV files"
+    )
 
 
 def run(args: argparse.Namespace) -> int:

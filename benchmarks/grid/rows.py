@@ -82,6 +82,8 @@ MEASUREMENTS = (
 )
 """What came out; lists are joined by ";", lists of lists by "|"."""
 COLUMNS = CONFIGURATION + MEASUREMENTS
+NUMBERS = {"memory_size", "seed", "accuracy", "embedding_seconds", "selection_seconds"}
+"""Columns that hold a number or nothing, by which broken files are recognised."""
 LATER_COLUMNS = {"precision": "float32", "wrong_labels": "", "wrong_weight": ""}
 """Columns that older files do not have, and what their rows would say."""
 
@@ -135,7 +137,10 @@ class ResultsFile:
         """All complete rows."""
         if not self.path.exists():
             return []
-        text = self.path.read_text(encoding="utf-8")
+        try:
+            text = self.path.read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            raise UsageError(f"{self.path} is no CSV file of rows: it is not UTF-8") from None
         complete = text[: text.rfind("\n") + 1]
         reader = csv.DictReader(io.StringIO(complete, newline=""))
         found = reader.fieldnames or ()
@@ -146,7 +151,20 @@ class ResultsFile:
             raise UsageError(
                 f"{self.path} has other columns than this version writes: move it away first"
             )
-        return [{**row, **missing} for row in reader]
+        rows = [{**row, **missing} for row in reader]
+        self._require_numbers(rows)
+        return rows
+
+    def _require_numbers(self, rows: Sequence[Row]) -> None:
+        for column in NUMBERS.intersection(self.columns):
+            for line, row in enumerate(rows, start=2):
+                try:
+                    float(row[column] or 0)
+                except (TypeError, ValueError):
+                    raise UsageError(
+                        f"{self.path}, line {line}: {column} must be a number but is "
+                        f"{row[column]!r}; when files are put together, only the first header stays"
+                    ) from None
 
     def finished(self) -> set[Key]:
         """Keys of the cells that have a row."""

@@ -13,6 +13,7 @@ from typing import Any
 
 import pandas as pd
 
+from benchmarks import UsageError
 from benchmarks.grid.methods import METHODS
 from benchmarks.grid.rows import CONFIGURATION, Cell, as_text, numbers
 from benchmarks.streams.registry import STREAMS
@@ -28,8 +29,12 @@ FRACTIONS = {"0.5": "half", "0.2": "a fifth", "0.1": "a tenth"}
 
 
 def frame_of(rows: Sequence[Row]) -> Frame:
-    """The rows that have an accuracy, with numbers where numbers are needed, and their variant."""
+    """The rows that have an accuracy, with numbers where numbers are needed, and their variant.
+
+    Of a cell that was measured twice the last row counts.
+    """
     frame = pd.DataFrame([row for row in rows if row["accuracy"]], columns=list(rows[0]))
+    frame = frame.drop_duplicates(list(CONFIGURATION), keep="last", ignore_index=True)
     seconds = frame[["selection_seconds", "embedding_seconds"]].replace("", "0").astype(float)
     frame = frame.assign(
         accuracy=frame["accuracy"].astype(float),
@@ -107,7 +112,10 @@ def trajectories(rows: Sequence[Row], stream: str) -> Frame:
 
 def each_experience(rows: Sequence[Row]) -> Frame:
     """The rows in their usual setting, one for each experience, with the accuracy after it."""
-    frame = usual(frame_of([row for row in rows if row["accuracy_per_experience"]]))
+    rows = [row for row in rows if row["accuracy_per_experience"]]
+    if not rows:
+        raise UsageError("no row has accuracies after each experience")
+    frame = usual(frame_of(rows))
     if frame["memory_size"].nunique() > 1:
         sizes = frame["memory_size"].astype(str)
         frame = frame.assign(variant=frame["variant"] + ", " + sizes + " exemplars")

@@ -83,10 +83,10 @@ def verdict(claim: Claim, found: Evidence) -> str:
     holds = main["holds"]
     word = "reproduced" if holds.all() else "partly" if holds.any() else "not reproduced"
     word += " with the library's default" if holds.all() and main is ours else ""
-    texts = [score(main)]
+    texts = [score(main, claim)]
     if len(other):
         whose = "the library's default" if other is ours else "the paper's settings"
-        texts.append(f"{whose} {score(other)}")
+        texts.append(f"{whose} {score(other, claim)}")
     if claim.reason and not papers["holds"].all():
         texts.append(claim.reason)
     return f"**{word}**: {'; '.join(texts)}"
@@ -101,8 +101,9 @@ def covers(sizes: Frame) -> bool:
     return bool(ours) and papers <= ours
 
 
-def score(found: Frame) -> str:
-    """On how many streams a claim holds; where means contradict it, and where it is not clear."""
+def score(found: Frame, claim: Claim) -> str:
+    """On how many streams a claim holds; where means contradict it, and where it is not clear or
+    was not run more than once."""
     failed = found[~found["holds"]]
     wrong, unclear = (failed[(failed["not_at"].str.len() > 0) == some] for some in (True, False))
     what = "stream" if found["stream"].is_unique else "comparison"
@@ -112,6 +113,12 @@ def score(found: Frame) -> str:
         parts.append(f"not at {places(sizes.rename(columns={'not_at': 'memory_size'}))}")
     if len(unclear):
         parts.append(f"not clear on {', '.join(map(title_of, unclear['stream'].unique()))}")
+    ours = bool(found["default"].iloc[0])
+    asked = [part for part in claim.parts if part.expected and part.default == ours]
+    streams = dict.fromkeys(stream for part in asked for stream in part.streams)
+    missing = [title_of(stream) for stream in streams if stream not in set(found["stream"])]
+    if missing:
+        parts.append(f"not run on {', '.join(missing)}")
     return ", ".join(parts)
 
 
@@ -165,10 +172,11 @@ def summary(results: Path) -> str:
     masks = {n: (own["mean"] < -MARGIN) & (own["p"] < ALPHA) for n, own in found.items()}
     where = [f"{n} at {places(found[n][mask])}" for n, mask in masks.items() if mask.any()]
     number = sum(int(mask.sum()) for mask in masks.values())
+    counts = ", ".join(f"{len(own)} with {name}" for name, own in found.items() if len(own))
     return (
-        f"{text} Of {sum(map(len, found.values()))} comparisons with the paper's methods it is "
-        f"behind in {number or 'none'} (p < .05, not corrected){': ' * bool(where)}"
-        f"{'; '.join(where)}."
+        f"{text} Of {sum(map(len, found.values()))} comparisons with the paper's methods "
+        f"({counts}) it is behind by more than half a point in {number or 'none'} "
+        f"(p < .05, not corrected){': ' * bool(where)}{'; '.join(where)}."
     )
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pandas as pd
 
+from benchmarks import UsageError
 from benchmarks.report.averages import Frame, Row, frame_of, setting_text, streams, usual
 from benchmarks.report.contrasts import paired, tested
 from benchmarks.report.plots import legend, logarithmic, panels
@@ -38,7 +39,7 @@ def draw(rows: Sequence[Row]) -> Any:
             axis.axhline(0, color="black", linewidth=1.2)
             draw_lines(axis, own, x)
         logarithmic(pair[0], own["draws"].unique())
-        logarithmic(pair[1], (0.1, 0.3, 1, 3, 10, 30, 100, 300))
+        logarithmic(pair[1], (0.1, 0.3, 1, 3, 5, 10, 30, 100, 300, 1000))
         pair[0].set_title(title_of(stream) + "\n", fontsize=12)
         grey = {"ha": "center", "fontsize": 9, "color": "#555555"}
         pair[0].text(0.5, 1.03, training(own), transform=pair[0].transAxes, **grey)
@@ -104,6 +105,12 @@ def gains(rows: Sequence[Row]) -> Frame:
     reference = frame[frame["method"] == "reservoir"]
     ours = ours.sort_values("mode", ascending=False)  # of what was run twice, exact counts
     pairs = [paired(own, reference) for _, own in ours.groupby(["draws", "dim"])]
+    pairs = [own for own in pairs if len(own)]
+    if not pairs:
+        raise UsageError(
+            "a figure of the draws needs rows of gmc-last-layer and of the reservoir with the same "
+            "stream, memory size, seed and training"
+        )
     place = ["stream", "memory_size", "draws", "dim"]
     together = pd.concat(pairs)
     columns = ["of_a_draw", "train_fraction", "epochs", "precision"]
@@ -122,5 +129,10 @@ def with_kinds(found: Frame) -> Frame:
         same = (worth - draws).abs() < 0.1 * draws  # whole features: not to the last dimension
         lines.append(found[same].assign(kind=kind))
     joined = pd.concat(lines)
-    several = joined.groupby(["stream", "memory_size", "kind"])["draws"].transform("nunique") > 1
-    return joined[several]
+    counts = joined.groupby(["stream", "memory_size", "kind"])["draws"].transform("nunique")
+    if (counts < 2).all():
+        raise UsageError(
+            "a figure of the draws needs rows of several numbers of draws with the same stream and "
+            "memory size"
+        )
+    return joined[counts > 1]

@@ -41,6 +41,6 @@ def replace_part(page: Path, name: str, content: str) -> None:
 
 def read(page: Path) -> str:
     """The text of a page that must be there."""
-    if not page.exists():
-        raise UsageError(f"{page} does not exist")
+    if not page.is_file():
+        raise UsageError(f"{page} is no file")
     return page.read_text(encoding="utf-8")

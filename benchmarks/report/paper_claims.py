@@ -101,7 +101,7 @@ CLAIMS = (
     Claim(
         "Matching at the current weights (the local variant) is much worse",
         tuple(
-            Part(f"against {name}", "local", LOCAL, other, "worse")
+            Part(f"against {name}", "local", LOCAL, other, "worse", TABLES)
             for name, other in (("the draws", LAST), ("reservoir", RESERVOIR))
         ),
     ),

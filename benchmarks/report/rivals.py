@@ -18,7 +18,7 @@ import pandas as pd
 from benchmarks.grid.experiments import EXPERIMENTS
 from benchmarks.grid.rows import ResultsFile
 from benchmarks.report.averages import Frame, Row, frame_of, setting_text, streams, usual
-from benchmarks.report.contrasts import gap_text, to_reference
+from benchmarks.report.contrasts import PLACE, gap_text, to_reference
 from benchmarks.report.pages import table
 from benchmarks.report.plots import Style, label_of, panels, style_of
 from benchmarks.streams.registry import title_of
@@ -38,7 +38,7 @@ def markdown(results: Path) -> str:
 
 
 def comparison(rows: Sequence[Row]) -> str:
-    """A line for each memory, a column for each stream and size; the best memory comes first."""
+    """A line for each memory, in the order of `ranked`, a column for each stream and size."""
     frame = usual(frame_of(rows))
     gaps, noisy = gaps_to_reference(frame), frame["wrong_labels"].ne("").any()
     places = [place for stream in streams(rows) for place in places_of(frame, stream)]
@@ -104,10 +104,16 @@ def places_of(frame: Frame, stream: str) -> list[tuple[str, int]]:
 
 
 def ranked(frame: Frame, gaps: dict[tuple[str, str, int], Any]) -> list[str]:
-    """The variants by their mean difference, the largest first; the reference counts as 0."""
+    """The variants by their mean difference, the largest first; the reference counts as 0.
+
+    Those that were not run everywhere come last: their means are of other places.
+    """
     means = pd.Series({key: gap["mean"] for key, gap in gaps.items()}, dtype=float)
     levels = means.groupby(level=0).mean() if len(means) else means
-    return sorted(frame["variant"].unique(), key=lambda variant: -levels.get(variant, 0.0))
+    places = frame[["variant", *PLACE]].drop_duplicates()["variant"].value_counts()
+    incomplete = places < places.max()
+    names = frame["variant"].unique()
+    return sorted(names, key=lambda name: (incomplete[name], -levels.get(name, 0.0)))
 
 
 def seconds(frame: Frame, variant: str) -> Any:

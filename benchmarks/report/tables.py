@@ -62,18 +62,24 @@ Texts = dict[str, dict[int, str]]
 
 
 def texts(lines: Any) -> Texts:
-    """Variant → memory size or experience → mean ± deviation over the seeds."""
+    """Variant → memory size or experience → mean ± deviation over the seeds, and how many these
+    are if other variants have more."""
     found: Texts = {}
+    most = lines["count"].groupby(level=1).max()
     for (name, column), mean, std, count in lines.itertuples():
         spread = f" ± {std:.3f}" if count > 1 else ""
-        found.setdefault(name, {})[column] = f"{mean:.3f}{spread}"
+        fewer = f" (n={count})" if count < most[column] else ""
+        found.setdefault(name, {})[column] = f"{mean:.3f}{spread}{fewer}"
     return found
 
 
 def accuracy_table(lines: Any) -> str:
-    """One line per variant, one column per memory size, the best of each column in bold."""
-    shown, best = texts(lines), lines["mean"].groupby("memory_size").max().round(3)
-    for (name, size), mean in lines["mean"].round(3).items():
+    """One line per variant, one column per memory size, in bold the best of those that have the
+    most seeds there."""
+    shown, counts = texts(lines), lines["count"].groupby("memory_size")
+    whole = lines["mean"][lines["count"] == counts.transform("max")].round(3)
+    best = whole.groupby("memory_size").max()
+    for (name, size), mean in whole.items():
         if mean == best[size]:
             shown[name][size] = f"**{shown[name][size]}**"
     return plain_table(shown)

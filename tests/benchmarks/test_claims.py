@@ -12,6 +12,7 @@ from benchmarks.report import claims, runs
 from benchmarks.report.claims import CLAIMS, markdown, summary, updated, verdicts
 
 BETTER, _, SMALLER, WINDOW = CLAIMS[:4]
+ELSEWHERE = "not run on Covertype, sorted, Split Fashion-MNIST, Split CIFAR-10"
 (DRAWS,) = (claim for claim in CLAIMS if claim.text == "Four draws are enough")
 LAST, GMC = "gmc-last-layer", "gmc"
 NOISE = (0.001, -0.002, 0.0015)
@@ -59,10 +60,12 @@ def test_the_default_may_reproduce_what_the_papers_settings_do_not(tmp_path):
     write(tmp_path, "gdumb", gaining(lambda size: -0.05))
     write(tmp_path, "gdumb", gaining(lambda size: 0.05, GMC))
     text = verdict(BETTER, tmp_path)
-    assert text.startswith("**reproduced with the library's default**: 1 of 1 stream; the paper's")
+    start = f"**reproduced with the library's default**: 1 of 1 stream, {ELSEWHERE}; the paper's"
+    assert text.startswith(start)
     write(tmp_path, "gdumb", gaining(lambda size: 0.05), streams=["split-cifar10"])
     text = verdict(BETTER, tmp_path)  # the default has not been run there
-    assert text.startswith("**partly**: 1 of 2 streams, not at Electricity, sorted (100, 1000);")
+    places = "not at Electricity, sorted (100, 1000), not run on Covertype, sorted, Split Fashion"
+    assert text.startswith(f"**partly**: 1 of 2 streams, {places}-MNIST;")
     write(tmp_path, "gdumb", gaining(lambda size: -0.05, GMC), streams=["split-cifar10"])
     assert verdict(BETTER, tmp_path).startswith("**partly**: 1 of 2 streams")
 
@@ -82,7 +85,7 @@ def test_a_stream_at_which_several_comparisons_fail_is_named_once(tmp_path):
         more = {"sizes": sizes, "draws": draws}
         write(tmp_path / "ablations", "gdumb", {LAST: lambda *_: 0.6}, **more)
     text = verdict(DRAWS, tmp_path)
-    assert "0 of 2 comparisons, not at Electricity, sorted (100 to 500);" in text
+    assert f"0 of 2 comparisons, not at Electricity, sorted (100 to 500), {ELSEWHERE};" in text
 
 
 def test_level_is_shown_not_assumed(tmp_path):
@@ -108,7 +111,7 @@ def test_many_comparisons_are_corrected_together(tmp_path):
 
 def test_gains_must_shrink_with_the_memory(tmp_path):
     write(tmp_path, "gdumb", gaining(lambda size: 10 / size))
-    assert verdict(SMALLER, tmp_path) == "**reproduced**: 1 of 1 stream"
+    assert verdict(SMALLER, tmp_path) == f"**reproduced**: 1 of 1 stream, {ELSEWHERE}"
     other = tmp_path / "other"
     other.mkdir()
     write(other, "gdumb", gaining(lambda size: size / 10000))
@@ -137,11 +140,12 @@ def test_summary_counts_where_the_default_is_ahead(tmp_path):
     assert "ahead of reservoir sampling in 2 of 3 comparisons (GDumb, 3 seeds; " in text
     assert "clearly in 1 with Holm's correction" in text
     assert "Not ahead: Electricity, sorted (1000)." in text
-    assert "behind in 1 (p < .05, not corrected): reservoir sampling at Elect" in text
+    assert "half a point in 1 (p < .05, not corrected): reservoir sampling at Elect" in text
     assert "reservoir sampling at Electricity, sorted (1000)." in text
     assert "3 seeds; Electricity, sorted (100, 500, 1000)):" in text
     write(tmp_path, "gdumb", {"class-balanced": lambda *_: 0.2}, sizes=tuple(gain))
-    assert "Of 6 comparisons with the paper's methods" in summary(tmp_path)
+    counts = "Of 6 comparisons with the paper's methods (3 with reservoir sampling, 3 with class"
+    assert counts in summary(tmp_path)
     assert "once" not in summary(tmp_path)
     write(tmp_path, "gdumb", gaining(lambda _: -0.03, GMC), sizes=(5000,), seeds=(0,))
     text = summary(tmp_path)
@@ -155,7 +159,7 @@ def test_summary_names_neighbouring_sizes_by_their_ends(tmp_path):
     write(tmp_path, "gdumb", gaining(lambda _: 0.05, GMC), sizes=(100, 200, 500))
     text = summary(tmp_path)
     assert "3 seeds; Electricity, sorted (100 to 500)):" in text
-    assert text.endswith("it is behind in none (p < .05, not corrected).")
+    assert text.endswith("behind by more than half a point in none (p < .05, not corrected).")
 
 
 def test_what_was_run_is_told_by_the_rows(tmp_path):
@@ -177,6 +181,7 @@ def test_pages_are_updated_between_their_marks(tmp_path, capsys):
     long, short = tmp_path / "long.md", tmp_path / "short.md"
     long.write_text("before\n<!-- claims -->\nold\n<!-- end of claims -->\nafter\n")
     short.write_text("before\n<!-- verdicts -->\n<!-- end of verdicts -->\nafter\n")
+    write(tmp_path, "gdumb", {"class-balanced": lambda *_: 0.5})
     command = ["claims", "--results", str(tmp_path), "--update", str(long), str(short)]
     assert main(command) == 0
     text = long.read_text()
@@ -193,6 +198,7 @@ def test_page_without_marks_is_refused_and_left_alone(tmp_path, capsys, text):
     page, good = tmp_path / "page.md", tmp_path / "good.md"
     page.write_text(text)
     good.write_text("<!-- claims -->\n<!-- end of claims -->\n")
+    write(tmp_path, "gdumb", {"reservoir": lambda *_: 0.5})
     assert main(["claims", "--results", str(tmp_path), "--update", str(good), str(page)]) == 2
     assert page.read_text() == text
     assert "paper" not in good.read_text()
@@ -224,3 +230,14 @@ def test_rows_of_other_settings_and_private_tables_change_nothing(tmp_path):
     write_rows(file.path, [*file.rows(), *private])
     assert "private" not in markdown(tmp_path) and verdict(BETTER, tmp_path) == judged
     assert "private" not in runs.markdown(tmp_path)
+
+
+def test_a_folder_without_rows_leaves_a_page_alone(tmp_path, capsys):
+    page = tmp_path / "page.md"
+    page.write_text(before := "<!-- claims -->\nold\n<!-- end of claims -->\n")
+    assert main(["claims", "--results", str(tmp_path / "typo"), "--update", str(page)]) == 2
+    assert page.read_text() == before
+    assert "typo holds no results" in capsys.readouterr().err
+    write(tmp_path, "gdumb", {"reservoir": lambda *_: 0.5})
+    assert main(["claims", "--results", str(tmp_path), "--update", str(tmp_path)]) == 2
+    assert "is no file" in capsys.readouterr().err

@@ -70,9 +70,14 @@ def test_the_setting_of_the_pairs_counts_and_is_named(tmp_path, capsys):
     assert "tenth" not in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("rows", [made_up(), None], ids=["other methods", "no file"])
-def test_without_pairs_it_says_so(tmp_path, capsys, rows):
-    if rows:
-        write_rows(tmp_path / "rivals.csv", rows)
+@pytest.mark.parametrize("name", ["rivals", "replay"], ids=["other methods", "no file"])
+def test_without_pairs_it_says_so(tmp_path, capsys, name):
+    write_rows(tmp_path / f"{name}.csv", made_up())
     assert main(["compare", "rivals", "gmc", "herding", "--results", str(tmp_path)]) == 2
     assert "has no rows of gmc and herding" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", [["compare", "rivals", "gmc", "herding"], ["superseded"]])
+def test_a_folder_without_rows_is_named(tmp_path, capsys, command):
+    assert main([*command, "--results", str(tmp_path / "typo")]) == 2
+    assert "typo holds no results" in capsys.readouterr().err

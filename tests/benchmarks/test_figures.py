@@ -9,6 +9,7 @@ import pytest
 from benchmark_rows import rows_for
 from PIL import Image
 
+from benchmarks import UsageError
 from benchmarks.__main__ import main
 from benchmarks.grid.methods import METHODS
 from benchmarks.grid.rows import COLUMNS, as_text, write_rows
@@ -271,3 +272,45 @@ def test_difference_uses_only_seeds_that_both_have():
 def test_nothing_to_draw_exits_2(tmp_path, capsys, arguments, message):
     assert main(["figures", *arguments, "--results", str(tmp_path)]) == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("methods", "draws", "says"),
+    [
+        (["reservoir"], [4], "rows of gmc-last-layer and of the reservoir"),
+        (["gmc-last-layer"], [4, 16], "rows of gmc-last-layer and of the reservoir"),
+        (["reservoir", "gmc-last-layer"], [4], "rows of several numbers of draws"),
+    ],
+    ids=["no draws", "no reservoir", "one number"],
+)
+def test_draws_that_cannot_be_compared_are_refused(methods, draws, says):
+    rows = []
+    for number in draws:
+        rows += text_rows("gdumb", streams=["digits"], methods=methods, draws=number)
+    for row in rows:
+        row["class_counts"] = ";".join("1" * 10)
+    with pytest.raises(UsageError, match=says):
+        figures.draws.draw(rows)
+
+
+def test_trajectories_need_accuracies_after_each_experience():
+    with pytest.raises(UsageError, match="no row has accuracies after each experience"):
+        figures.draw_trajectories([row | {"accuracy_per_experience": ""} for row in ROWS])
+
+
+def test_a_cell_that_was_measured_twice_counts_once():
+    again = [row | {"accuracy": "0.9"} for row in ROWS if row["seed"] == "0"]
+    found = frame_of([*ROWS, *again])
+    assert len(found) == len(ROWS)
+    assert set(found["accuracy"][found["seed"] == "0"]) == {0.9}
+
+
+def test_bold_is_the_best_of_those_with_most_seeds():
+    rows = text_rows("gdumb", streams=["digits"], methods=["reservoir", "gmc"], sizes=(100,))
+    for row in rows:
+        row["accuracy"] = "0.8" if row["method"] == "gmc" else "0.5"
+    fewer = [row for row in rows if row["method"] == "reservoir" or row["seed"] == "0"]
+    assert "**0.800 ± 0.000**" in tables.markdown("gdumb", rows)
+    text = tables.markdown("gdumb", fewer)
+    assert "**0.500 ± 0.000**" in text
+    assert "| 0.800 (n=1) " in text

@@ -348,6 +348,19 @@ def test_a_fraction_that_leaves_nothing_ends_in_one_sentence(tmp_path, capsys, m
     assert "take a larger --train-fraction" in error and "Traceback" not in error
 
 
+@pytest.mark.parametrize(
+    "option",
+    [["--draws", "64"], ["--mode", "fast"], ["--dim", "5"], ["--same-dim-as", "4"]],
+    ids=" ".join,
+)
+def test_an_option_that_no_method_looks_at_is_refused(tmp_path, capsys, option):
+    command = ["run", "gdumb", "--methods", "gmc", "reservoir", "--results", str(tmp_path)]
+    assert main([*command, *option]) == 2
+    error = capsys.readouterr().err
+    assert f"{option[0]} changes nothing for gmc, reservoir: choose --methods among gmc-" in error
+    assert not list(tmp_path.iterdir())
+
+
 def test_results_on_a_file_end_in_one_sentence(tmp_path, capsys):
     (tmp_path / "file").touch()
     for command in (["run", "gdumb"], ["figures"], ["claims"]):

@@ -98,3 +98,10 @@ def test_each_stream_has_its_own_largest_memory_seconds_and_setting():
     )
     times = rivals.draw([*small, *large]).axes[-1]
     assert sorted(len(line.get_xdata()) for line in times.lines) == [2, 2, 2]
+
+
+def test_memories_that_were_not_run_everywhere_come_last():
+    gone = [r for r in made_up() if r["method"] != "gmc" or r["memory_size"] == "50"]
+    assert [line[0] for line in lines_of(rivals.comparison(gone))[2:]] == [
+        *("reservoir", "GraNd", "GMC (default)"),
+    ]

@@ -146,3 +146,19 @@ def test_processes_that_write_at_once_lose_and_mix_nothing(tmp_path):
     rows = ResultsFile(path).rows()
     assert len(rows) == 40 and len({key(row) for row in rows}) == 40
     assert path.read_text().count("\n") == 41
+
+
+@pytest.mark.parametrize(
+    ("column", "value"), [("accuracy", "good"), ("memory_size", "memory_size"), ("seed", "one")]
+)
+def test_a_word_in_the_place_of_a_number_is_named_with_its_line(tmp_path, column, value):
+    texts = [{name: as_text(row[name]) for name in COLUMNS} for row in ROWS[:2]]
+    write_rows(path := tmp_path / "gdumb.csv", [texts[0], texts[1] | {column: value}])
+    with pytest.raises(UsageError, match=f"line 3: {column} must be a number but is '{value}'"):
+        ResultsFile(path).rows()
+
+
+def test_a_file_that_is_no_text_is_refused(tmp_path):
+    (path := tmp_path / "gdumb.csv").write_bytes(b"\xff\xfe\x00broken\n")
+    with pytest.raises(UsageError, match="not UTF-8"):
+        ResultsFile(path).rows()
