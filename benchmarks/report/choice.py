@@ -66,7 +66,7 @@ def draw(places: Array, labels: Array, memories: Sequence[Chosen], names: Sequen
                 where = own[:, 0].mean(), own[:, 1].max()
                 text = axis.annotate(count, where, (0, 9), textcoords="offset points", ha="center")
                 text.set_path_effects([withStroke(linewidth=3, foreground="white")])
-        distance = f"distance to the gradient of the stream: {memory.residual:.2f}"
+        distance = f"relative distance to the stream's gradient: {memory.residual:.2f}"
         axis.set_title(f"{memory.name}\n{distance}", fontsize=12)
         axis.set(xticks=[], yticks=[])
         axis.margins(0.1)
