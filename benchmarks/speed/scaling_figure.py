@@ -64,7 +64,7 @@ def draw_line(axis: Any, line: Sequence[Row], method: str, column: str, value: s
     text = f"slope {math.log(y1 / y0) / math.log(x1 / x0):.1f}"
     if any(row["status"] == STOPPED for row in line):
         text += ", then stopped"
-    place = {"xytext": (-4, 6), "ha": "right"} if method == SCIKIT_LEARN else {"xytext": (6, -3)}
+    place = {"xytext": (0, 8), "ha": "center"} if method == SCIKIT_LEARN else {"xytext": (6, -3)}
     axis.annotate(text, (x1, y1), color=style.color, zorder=40, **place, **SMALL)
 
 
