@@ -136,15 +136,15 @@ def draw(rows: Sequence[Row]) -> Any:
     for axis, stream in zip(axes, names, strict=False):
         places = places_of(frame, stream)
         for height, variant in enumerate(variants):
-            far = []
+            far = {}
             for number, place in enumerate(places):
                 gap = gaps.get((variant, *place))
                 if gap is not None and gap["mean"] > FAR:
                     shift = 0.24 * (number - (len(places) - 1) / 2)
                     mark(axis, gap, height - shift, variant, (number + 1) / len(places))
                 elif gap is not None:
-                    far.append(f"{gap['mean']:+.2f}")
-            write_at_edge(axis, far, height)
+                    far[place[1]] = f"{gap['mean']:+.2f}"
+            write_at_edge(axis, far, len(places), height)
         limit(axis, [gap["mean"] for (_, name, _), gap in gaps.items() if name == stream])
         axis.axvline(0, color="black", linewidth=1.2)
         sizes = ", ".join(str(size) for _, size in places)
@@ -181,12 +181,14 @@ def limit(axis: Any, means: Sequence[float]) -> None:
     axis.locator_params(axis="x", nbins=5)
 
 
-def write_at_edge(axis: Any, values: Sequence[str], height: float) -> None:
-    """Values that are too far left for the axis."""
+def write_at_edge(axis: Any, values: dict[int, str], sizes: int, height: float) -> None:
+    """Values that are too far left for the axis, with their memory sizes if others are not."""
     if values:
+        whole = len(values) == sizes
+        texts = [text if whole else f"{size}: {text}" for size, text in values.items()]
         where = {"transform": axis.get_yaxis_transform(), "va": "center", "zorder": 30}
         paper = {"facecolor": "white", "edgecolor": "none", "pad": 0.5}
-        axis.text(0.01, height, f"◂ {', '.join(values)}", fontsize=8, bbox=paper, **where)
+        axis.text(0.01, height, f"◂ {', '.join(texts)}", fontsize=8, bbox=paper, **where)
 
 
 def mark(axis: Any, gap: Any, height: float, variant: str, part: float) -> None:

@@ -73,7 +73,7 @@ def test_what_is_far_behind_is_written_and_does_not_stretch_the_axis():
         if row["method"] == "grand":
             row["accuracy"] = "0.3" if row["memory_size"] == "50" else "0.45"
     axis = rivals.draw(rows).axes[0]
-    assert [text.get_text() for text in axis.texts] == ["◂ -0.20"]
+    assert [text.get_text() for text in axis.texts] == ["◂ 50: -0.20"]
     assert -0.2 < axis.get_xlim()[0] < -0.05 and axis.get_xlim()[1] > 0.11
     middles = [bars.lines[0].get_xdata()[0] for bars in axis.containers]
     assert sorted(middles) == pytest.approx([-0.05, 0.11, 0.11])
