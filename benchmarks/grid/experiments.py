@@ -112,7 +112,7 @@ EXPERIMENTS = {
     "draws": Experiment(
         "what more draws bring at the same total dimension and at more, GDumb",
         "gdumb",
-        ("sorted-electricity", "sorted-covertype", "digits", "split-fashion-mnist"),
+        ("sorted-electricity", "sorted-covertype", "digits", "split-mnist", "split-fashion-mnist"),
         ("gmc-last-layer", "reservoir"),
         (200, 1000),
         scales={

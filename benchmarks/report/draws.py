@@ -92,9 +92,8 @@ def gains(rows: Sequence[Row]) -> Frame:
     """
     frame = frame_of(rows)
     frame = frame[frame["method"].isin(["gmc-last-layer", "reservoir"])]
-    # A stream that the experiment of the draws has is drawn from its rows alone.
-    ours = frame["experiment"] == "draws"
-    frame = usual(frame[ours | ~frame["stream"].isin(frame["stream"][ours])])
+    ours = frame["experiment"] == "draws"  # whose rows are drawn alone, if there are any
+    frame = usual(frame[ours] if ours.any() else frame)
     classes = frame["class_counts"].str.count(";") + 1
     frame = frame.assign(
         draws=frame["draws"].astype(int),

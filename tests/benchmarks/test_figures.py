@@ -158,8 +158,13 @@ def test_draws_and_dimensions_are_told_apart(tmp_path):
     whole, same = (found[kind] for kind in ("all features", "dimensions of 4 draws"))
     assert whole.to_dict() == pytest.approx({4: 51.6, 16: 206.4})
     assert same.to_dict() == pytest.approx({4: 51.6, 16: 51.52})
-    other = text_rows("gdumb", streams=["digits"], methods=["gmc-last-layer"], draws=8)
-    assert set(figures.draws.gains([*rows, *other])["draws"]) == {4, 16}
+    others = []
+    for number in (2, 8):
+        methods, both = ["reservoir", "gmc-last-layer"], ["digits", "sorted-digits"]
+        others += text_rows("gdumb", streams=both, methods=methods, sizes=(100,), draws=number)
+    found = figures.draws.gains([*rows, *others])
+    assert set(found["stream"]) == {"digits"}
+    assert set(found["draws"]) == {4, 16}
     figure = figures.draws.draw(rows)
     assert [text.get_text() for text in figure.legends[0].get_texts()] == [
         "100 exemplars",
