@@ -183,6 +183,46 @@ def test_bytes_of_atoms_are_those_of_the_rule():
         assert megabytes == f"{4e-6 * size * int(draws) * (10 + features[name] + 1):.1f}"
 
 
+EMBEDDED = {
+    "digits, MLP 128": ("digits", "mlp", 129),
+    "Split-MNIST, MLP 512": ("split-mnist-400", "mlp-512", 513),
+    "Split Fashion-MNIST, MLP 512": ("split-fashion-mnist", "mlp-512", 513),
+    "Split Fashion-MNIST, CNN": ("split-fashion-mnist", "cnn", 65),
+    "Split CIFAR-10, ResNet-18": ("split-cifar10", "resnet18", 513),
+    "Electricity, sorted, MLP 128": ("sorted-electricity", "mlp", 129),
+}
+"""Stream and model in words; in rows, with the features of the last layer and its bias."""
+
+
+def test_accuracies_with_fewer_dimensions_are_those_of_their_rows():
+    text = (ROOT / "docs/guide/choices.md").read_text()
+    table = text.partition("| stream, model | n | draws |")[2].partition("\n\n")[0]
+    rows = pd.read_csv(PUBLISHED / "embedding_size.csv")
+    lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines()[2:]]
+    assert len({(line[0], line[1]) for line in lines if line[0]}) == 11
+    for name, number, embedding, dim, accuracy, difference, seeds in lines:
+        if name:
+            stream, model, features = EMBEDDED[name]
+            size = int(number.replace(",", ""))
+            mask = (rows["stream"] == stream) & (rows["model"] == model)
+            own = rows[mask & (rows["memory_size"] == size)]
+            wide = own.pivot(index="seed", columns="variant", values="accuracy")
+        draws, _, sums = embedding.replace("*", "").partition(", ")
+        whole = int(draws) * (2 if stream == "sorted-electricity" else 10) * features
+        found = wide[f"{draws}:{dim.replace(',', '')}" if sums else draws]
+        assert sums == "sums" or dim == f"{whole:,}"
+        assert accuracy == f"{found.mean():.3f}"[1:]
+        if name:
+            first = found
+            assert seeds == str(first.count())
+            continue
+        gaps = (found - first).dropna()
+        assert len(gaps) == first.count()
+        error = f"{gaps.sem():.3f}"[1:]
+        mean = signed(gaps.mean()) if abs(gaps.mean()) >= 5e-4 else ".000"
+        assert difference == f"{mean} ± {error}"
+
+
 def test_accuracies_by_draws_are_those_of_their_rows():
     text = (ROOT / "docs/guide/choices.md").read_text()
     rows = pd.read_csv(PUBLISHED / "draws.csv")

@@ -60,7 +60,7 @@ class GradientMatchingBuffer(OwningBuffer):
         the past (a given :class:`LocalEmbedding` does the same). None is ``"last-layer"``, which
         costs less than projections and chooses as well if it has twenty dimensions per
         exemplar: it takes the paper's 4 draws, up to 64 where these have too few dimensions, and
-        2 draws and fewer features where they have too many. For a model whose head grows
+        fewer features where they have far too many. For a model whose head grows
         (``IncrementalClassifier``, ``MTSimpleMLP``, ``as_multitask``) it is a
         :class:`GrowingHeadEmbedding`; other embeddings cannot follow such heads.
     :param target: what the weighted exemplars shall match. "stream", the paper's: the sum over all

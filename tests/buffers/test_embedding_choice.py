@@ -12,7 +12,7 @@ from torch.utils.data import TensorDataset
 
 from avalanche_gmc import GradientMatchingBuffer, LastLayerEmbedding
 from avalanche_gmc.buffers.embedding_choice import (
-    ALWAYS_USEFUL,
+    ALWAYS_KEPT,
     fewer_dimensions,
     last_layer_draws,
 )
@@ -55,9 +55,9 @@ def test_twenty_dimensions_per_exemplar_where_4_to_16_draws_have_them(size, draw
 
 @pytest.mark.parametrize(
     ("per_draw", "size", "draws"),
-    [(1000, 1, 4), (1250, 1, 4), (1500, 1, 3), (2000, 200, 2), (2000, 201, 3), (9000, 1, 2)],
+    [(1000, 1, 4), (2000, 1, 4), (2000, 400, 4), (2000, 401, 5), (9000, 1, 4), (9000, 1801, 5)],
 )
-def test_fewer_draws_where_they_have_plenty_of_dimensions(per_draw, size, draws):
+def test_never_fewer_draws_than_the_papers(per_draw, size, draws):
     assert last_layer_draws(nn.Linear(per_draw // CLASSES - 1, CLASSES), size) == draws
 
 
@@ -112,16 +112,16 @@ def test_no_warning_where_there_is_no_reason(size, draws):
         buffer.update_from_dataset(examples(60), SimpleNamespace(model=model()))
 
 
-def wide() -> nn.Module:
+def wide(features: int = 6000) -> nn.Module:
     torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(FEATURES, 3000), nn.ReLU(), nn.Linear(3000, CLASSES))
+    return nn.Sequential(nn.Linear(FEATURES, features), nn.ReLU(), nn.Linear(features, CLASSES))
 
 
 def test_a_wide_layer_has_fewer_features_the_same_after_a_checkpoint():
     strategy, buffer = SimpleNamespace(model=wide()), GradientMatchingBuffer(30)
     buffer.update_from_dataset(examples(60), strategy)
-    # 2 draws of 2·3001 dimensions are 12,004.
-    assert buffer.target.shape == (ALWAYS_USEFUL,)
+    # 4 draws of 2·6001 dimensions are 48,008.
+    assert buffer.target.shape == (ALWAYS_KEPT,)
     twin = GradientMatchingBuffer(99)
     twin.load_state_dict(pickle.loads(pickle.dumps(buffer.state_dict())))
     third = pickle.loads(pickle.dumps(buffer))
@@ -133,21 +133,24 @@ def test_a_wide_layer_has_fewer_features_the_same_after_a_checkpoint():
     assert contents(twin) == contents(buffer) == contents(third)
     twin.resize(None, 500)
     twin.update_from_dataset(examples(400, number=2), strategy)
-    assert twin.target.shape == (ALWAYS_USEFUL,)
+    assert twin.target.shape == (ALWAYS_KEPT,)
 
 
 @pytest.mark.parametrize(
     ("dim", "size", "reduced"),
-    [(7999, 1, None), (8000, 200, 4000), (8039, 201, None), (8040, 201, 4020), (10**6, 9, 4000)],
+    [
+        *[(39_999, 1, None), (40_000, 1000, 20_000), (40_039, 1001, None)],
+        *[(40_040, 1001, 20_020), (10**6, 9, 20_000)],
+    ],
 )
 def test_features_are_summed_only_where_that_halves_the_dimensions(dim, size, reduced):
     assert fewer_dimensions(dim, size) == reduced
 
 
 def test_a_memory_keeps_all_features_of_a_layer_that_is_not_wide():
-    strategy, buffer = SimpleNamespace(model=wide()), GradientMatchingBuffer(400)
+    strategy, buffer = SimpleNamespace(model=wide()), GradientMatchingBuffer(1300)
     buffer.update_from_dataset(examples(10), strategy)
-    assert buffer.target.shape == (2 * CLASSES * 3001,)  # 8,000 would not be half
+    assert buffer.target.shape == (4 * CLASSES * 6001,)  # 26,000 would not be half
     twin = GradientMatchingBuffer(30)
     twin.load_state_dict(buffer.state_dict())
     twin.update_from_dataset(examples(5, number=1), strategy)
@@ -155,14 +158,14 @@ def test_a_memory_keeps_all_features_of_a_layer_that_is_not_wide():
 
 
 def test_fewer_features_keep_the_inner_products():
-    inner = LastLayerEmbedding(wide(), draws=2)
-    few = FewerFeatures(LastLayerEmbedding(wide(), draws=2), 4000)
+    inner = LastLayerEmbedding(wide(3000), draws=2)
+    few = FewerFeatures(LastLayerEmbedding(wide(3000), draws=2), 4000)
     full, less = (embedding.embed(examples(40)) for embedding in (inner, few))
     assert (less.dim, few.dim) == (4000, 4000)
     every = torch.arange(40)
     grams = [rows @ rows.T for rows in (full.rows(every), less.rows(every))]
     assert float((grams[1] - grams[0]).norm() / grams[0].norm()) < 0.05
-    narrow = FewerFeatures(LastLayerEmbedding(wide(), draws=2), 10)
+    narrow = FewerFeatures(LastLayerEmbedding(wide(3000), draws=2), 10)
     assert narrow.embed(examples(3)).dim == 2 * CLASSES * FEWEST_FEATURES
     same = FewerFeatures(LastLayerEmbedding(model(), draws=2), 10)
     assert same.embed(examples(3)).dim == 2 * PER_DRAW
@@ -171,7 +174,7 @@ def test_fewer_features_keep_the_inner_products():
 
 
 def test_signs_that_are_many_are_drawn_in_blocks_and_not_kept(monkeypatch):
-    whole, parts = (FewerFeatures(LastLayerEmbedding(wide(), draws=2), 4000) for _ in range(2))
+    whole, parts = (FewerFeatures(LastLayerEmbedding(wide(3000), draws=2), 4000) for _ in range(2))
     kept = whole.embed(examples(5))
     monkeypatch.setattr(fewer_features, "SIGNS_KEPT", 10)
     monkeypatch.setattr(fewer_features, "SIGNS_AT_ONCE", 12345)
