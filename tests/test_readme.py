@@ -231,9 +231,10 @@ def test_accuracies_by_draws_are_those_of_their_rows():
         "digits": "digits",
         "Electricity": "sorted-electricity",
         "Covertype": "sorted-covertype",
+        "Split": "split-mnist",
     }
     lines = re.findall(r"\| (\w+).* \| ([\d,]+) \| (\d+)((?: \| \.\d{3}){4}) \|", text)
-    assert len(lines) == 6
+    assert len(lines) == 8
     for name, number, draws, shown in lines:
         stream, size = pages[name], int(number.replace(",", ""))
         layer = nn.Linear(last_layer_dim(stream) - 1, 1)
