@@ -120,7 +120,11 @@ CLAIMS = (
     Claim(
         "The dimension d of the projection matters little above n",
         tuple(
-            Part(f"d = {d} against 2000", ABLATIONS, PROJECTION | {"dim": d}, PROJECTION, "level")
+            Part(
+                *(f"d = {d} against 2000", ABLATIONS, PROJECTION | {"dim": d}, PROJECTION),
+                expected="level",
+                also="gdumb",
+            )
             for d in ("500", "1000")
         ),
     ),
