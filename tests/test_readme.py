@@ -440,7 +440,9 @@ def test_seeds_that_had_no_part_in_the_choice_of_four_draws_are_those_of_the_row
         index=index, columns="draws", values="accuracy"
     )
     assert len(wide) == 24
-    published = pd.read_csv(PUBLISHED / "gdumb.csv").set_index(["stream", "method", *index])
+    published = (
+        pd.read_csv(PUBLISHED / "gdumb.csv").set_index(["stream", "method", *index]).sort_index()
+    )
     assert (published.loc["split-cifar10", "gmc"]["accuracy"].loc[wide.index] == wide["4"]).all()
     gaps = (wide["4"] - wide["2"])[wide.index.get_level_values("seed") > 4]
     text = " ".join(PAGES[1].read_text().split())
@@ -448,6 +450,13 @@ def test_seeds_that_had_no_part_in_the_choice_of_four_draws_are_those_of_the_row
         f"4 draws are better than 2 in {(gaps > 0).sum()} of {len(gaps)} comparisons, "
         f"by {gaps.mean():.3f} in the mean."
     ).replace(" 0.", " .") in text
+
+
+def test_accuracies_of_two_draws_in_gdumbs_training_are_those_of_their_rows():
+    rows = pd.read_csv(PUBLISHED / "ablations/gdumb-published.csv").set_index("memory_size")
+    small, large = (f"{rows['accuracy'][size]:.3f}"[1:] for size in (200, 500))
+    text = " ".join(PAGES[1].read_text().split())
+    assert f"{small} with 200 exemplars, behind both other figures, and {large} with 500" in text
 
 
 @pytest.mark.parametrize("script", ["sorted_tabular", "split_fashion_mnist", "split_cifar10"])
