@@ -401,15 +401,17 @@ def signed(gap):
 
 
 def test_gaps_of_replay_on_cifar10_are_those_of_the_rows():
-    rows = pd.read_csv(PUBLISHED / "replay.csv")
-    rows = rows[(rows["stream"] == "split-cifar10") & (rows["epochs"] == 20)]
-    assert set(rows["seed"]) == {0}
-    wide = rows.pivot(index="memory_size", columns="method", values="accuracy")
-    gaps = wide["gmc"] - wide["reservoir"]
-    assert list(gaps.index) == [100, 500, 2000]
-    first, second, third = map(signed, gaps)
+    frame = frame_of(ResultsFile(PUBLISHED / "replay.csv").rows())
+    frame = frame[(frame["stream"] == "split-cifar10") & (frame["epochs"] == "20")]
+    pairs = contrasts.paired(*(frame[frame["method"] == name] for name in ("gmc", "reservoir")))
+    found = contrasts.tested(pairs).loc["split-cifar10"]
+    assert list(found.index) == [100, 500, 2000]
+    assert set(found["count"]) == {3}
+    first, second, third = (
+        gap_text(gap).replace("0.", ".").replace("-", "−") for gap in found.to_dict("records")
+    )
     text = " ".join(PAGES[1].read_text().split())
-    assert f"{first}, {second} and {third} with 100, 500 and 2,000 exemplars." in text
+    assert f"{first}, {second} and {third} with 100, 500 and 2,000 exemplars" in text
 
 
 def test_gaps_after_each_experience_of_fashion_mnist_are_those_of_the_rows():
