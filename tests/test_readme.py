@@ -414,6 +414,21 @@ def test_gaps_of_replay_on_cifar10_are_those_of_the_rows():
     assert f"{first}, {second} and {third} with 100, 500 and 2,000 exemplars" in text
 
 
+def test_gaps_of_the_projection_on_cifar10_are_those_of_the_rows():
+    frame = frame_of(ResultsFile(PUBLISHED / "gdumb.csv").rows())
+    frame = frame[(frame["stream"] == "split-cifar10") & (frame["train_fraction"] == "0.1")]
+    reservoir = frame[frame["method"] == "reservoir"]
+    text = " ".join(PAGES[1].read_text().split())
+    for method, words in (
+        ("gmc-projection", "in the mean: {} and {} with 100 and 500 exemplars"),
+        ("gmc-last-layer", "4 draws is ahead by {} and {} in the same training"),
+    ):
+        found = contrasts.tested(contrasts.paired(frame[frame["variant"] == method], reservoir))
+        assert list(found["count"]) == [3, 3]
+        gaps = (gap_text(gap).replace("0.", ".") for gap in found.to_dict("records"))
+        assert words.format(*gaps) in text
+
+
 def test_gaps_after_each_experience_of_fashion_mnist_are_those_of_the_rows():
     rows = each_experience(ResultsFile(PUBLISHED / "gdumb-per-task.csv").rows())
     gaps = to_reference(rows, "experience")["mean"].sort_index().loc["split-fashion-mnist", "gmc"]
