@@ -174,7 +174,7 @@ BEYOND = (
         tuple(
             Part(name, "gdumb", choice | {"precision": "bf16"}, choice | {"precision": "float32"})
             for name, choice in (
-                ("library's default", GMC),
+                ("last layer, 4 draws", LAST),
                 ("reservoir", RESERVOIR),
                 ("class-balanced", BALANCED),
             )
