@@ -429,13 +429,18 @@ def test_gaps_of_the_projection_on_cifar10_are_those_of_the_rows():
         assert words.format(*gaps) in text
 
 
-def test_gaps_after_each_experience_of_fashion_mnist_are_those_of_the_rows():
+def test_gaps_after_each_experience_of_the_images_are_those_of_the_rows():
     rows = each_experience(ResultsFile(PUBLISHED / "gdumb-per-task.csv").rows())
-    gaps = to_reference(rows, "experience")["mean"].sort_index().loc["split-fashion-mnist", "gmc"]
-    assert len(gaps) == 5
-    low, high = (f"{gap:.3f}"[1:] for gap in (gaps.min(), gaps.max()))
+    found = to_reference(rows, "experience").sort_index()
+    fashion, cifar = (found.loc[f"split-{name}", "gmc"] for name in ("fashion-mnist", "cifar10"))
+    assert (fashion["count"] == 3).all()
+    assert (cifar["count"] == 3).all()
+    assert len(fashion) == len(cifar) == 5
+    low, high = (f"{gap:.3f}"[1:] for gap in (fashion["mean"].min(), fashion["mean"].max()))
     text = " ".join(PAGES[1].read_text().split())
-    assert f"ahead in the mean after every experience, by {low} to {high}." in text
+    assert f"ahead in the mean after every experience, by {low} to {high}," in text
+    low, high = (signed(gap) for gap in (cifar["mean"].min(), cifar["mean"].max()))
+    assert f"on CIFAR-10 the mean differences are {low} to {high}." in text
 
 
 def test_gaps_of_the_added_seeds_are_those_of_the_rows():
