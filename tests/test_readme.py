@@ -452,6 +452,10 @@ def test_gaps_of_the_added_seeds_are_those_of_the_rows():
     text = " ".join(PAGES[1].read_text().split())
     sentence = f"{(gaps > 0).sum()} of the {len(gaps)} differences of the new seeds are positive"
     assert sentence in text
+    behind = gaps[gaps <= 0]
+    assert set(behind.index.get_level_values("stream")) <= {"split-cifar10"}
+    for (_, _, seed), gap in behind.items():
+        assert f"seed {seed}: {signed(gap)}" in text
 
 
 def test_seeds_that_had_no_part_in_the_choice_of_four_draws_are_those_of_the_rows():

@@ -40,8 +40,8 @@ GOOD_DIMENSIONS, DRAWS_FOR_GOOD = 20, 16
 last layer is matched before the memory is full, and the last picks mean little."""
 
 ALWAYS_KEPT = 20_000
-"""Dimensions in all that the smallest memories have, too. Layers with more than twice as many as
-these, and as are good, have their features summed, because time and room would be lost."""
+"""Dimensions that even the smallest memories keep. Where the draws have twice as many as these, and
+twice as many as are good, features are summed, which saves time and room."""
 
 NEEDED_DIMENSIONS, DRAWS_FOR_NEEDED = 7, 64
 """Dimensions per exemplar below which a memory can be worse than a random one, and the most draws
