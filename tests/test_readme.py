@@ -414,6 +414,21 @@ def test_gaps_of_replay_on_cifar10_are_those_of_the_rows():
     assert f"{first}, {second} and {third} with 100, 500 and 2,000 exemplars" in text
 
 
+def test_accuracies_of_replay_on_fashion_mnist_are_those_of_the_rows():
+    rows = pd.read_csv(PUBLISHED / "replay.csv")
+    rows = rows[(rows["stream"] == "split-fashion-mnist") & (rows["epochs"] == 20)]
+    assert (rows.groupby(["method", "memory_size"])["seed"].nunique() == 3).all()
+    means = rows.groupby(["method", "memory_size"])["accuracy"].mean()
+    balanced, default, chance = (
+        "{}, {} and {}".format(*(f"{mean:.3f}"[1:] for mean in means[method]))
+        for method in ("class-balanced", "gmc", "reservoir")
+    )
+    text = " ".join(PAGES[1].read_text().split())
+    assert (
+        f"Class balancing reaches {balanced} there, the default {default}, the reservoir {chance}."
+    ) in text
+
+
 def test_gaps_of_the_projection_on_cifar10_are_those_of_the_rows():
     frame = frame_of(ResultsFile(PUBLISHED / "gdumb.csv").rows())
     frame = frame[(frame["stream"] == "split-cifar10") & (frame["train_fraction"] == "0.1")]
